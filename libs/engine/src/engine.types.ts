@@ -1,0 +1,255 @@
+/**
+ * The typed mirror of the native addon: names, order and units are the same on both sides; absent = `null`.
+ *
+ * Contract. One `Engine` keeps one frozen base in memory. Everything it returns is a function of
+ * (base, numerics id, adapter state, the call's own arguments) and of nothing else: not of what else is running,
+ * not of the order in which other adapters' work arrives, not of threads, chunk sizes or kernel path.
+ * Every method that computes returns a promise and never blocks the event loop. Calls on one adapter apply in the order
+ * in which they were made; calls on different adapters interleave freely. A rejected call leaves the adapter
+ * exactly as it was before the call (an `EngineFault` in mid-operation restores the gradient it started from).
+ */
+
+/** Which linear layers carry a LoRA pair; the order is the module id of the initialisation rule (0..7). */
+export const TARGET_MODULES = ['q', 'k', 'v', 'o', 'gate', 'up', 'down', 'lm_head'] as const;
+export type TargetModule = (typeof TARGET_MODULES)[number];
+
+/** What an adapter is made from. Two equal specs on one base give equal bytes. */
+export interface AdapterSpec {
+  /** 1..256 */
+  rank: number;
+  /** LoRA alpha, > 0; the scale is alpha / rank, or alpha / sqrt(rank) when `rslora`. */
+  alpha: number;
+  rslora: boolean;
+  /** Non-empty, no duplicates; stored in TARGET_MODULES order. */
+  targets: readonly TargetModule[];
+  /** Unsigned 64-bit seed as a decimal string. */
+  seed: string;
+}
+
+export type KernelPath = 'scalar' | 'avx2' | 'avx512';
+
+export interface EngineOptions {
+  /** Hugging Face folder: config.json, *.safetensors, tokenizer.json, generation_config.json. */
+  modelFolder: string;
+  /** null = the best path this CPU offers. */
+  kernels: KernelPath | null;
+  /** Threads of the pool; null = number of physical cores the process may use. */
+  threads: number | null;
+  /** Room for key/value pages of sampling sequences, MiB. */
+  kvCacheMiB: number;
+  /** Above this many MiB of training activations only layer inputs are kept and the rest is recomputed (same bits). */
+  activationBudgetMiB: number;
+  /** Most rows (decode tokens plus prefill tokens) of one sampling step. */
+  maxStepRows: number;
+  /** Most rows of one training pass; a datum larger than this runs in a pass of its own. */
+  maxTrainRows: number;
+}
+
+export interface EngineInfo {
+  /** SHA-256 hex over canonical config, tensors and tokenizer ids: names the base by content. */
+  baseDigest: string;
+  /** Numerics contract, for example 'f32-1'. */
+  numericsId: string;
+  kernels: KernelPath;
+  threads: number;
+  architecture: string;
+  hiddenSize: number;
+  layers: number;
+  vocabularySize: number;
+  /** Ids at or above this are never drawn (padding rows of the embedding). */
+  tokenizerSize: number;
+  /** Positions a sequence may have. */
+  contextLength: number;
+  bosTokenId: number | null;
+  eosTokenIds: readonly number[];
+  parameterCount: number;
+  baseBytes: number;
+}
+
+/** A live, trainable adapter inside the engine. Opaque; never a name, never reused within a process. */
+export type AdapterHandle = number & { readonly __adapter: unique symbol };
+/** An immutable copy of an adapter's A and B at one operation index. Opaque; release when no longer needed. */
+export type PolicyHandle = number & { readonly __policy: unique symbol };
+
+export interface SamplingParams {
+  /** 0 = argmax. Otherwise > 0. */
+  temperature: number;
+  /** 0 = off. */
+  topK: number;
+  /** >= 1 = off. */
+  topP: number;
+  /** 1.. ; the sequence also ends at the context length. */
+  maxTokens: number;
+  /** Generation stops after one of these was drawn; it is part of the tokens. */
+  stopTokenIds: readonly number[];
+}
+
+export interface SampleRequest {
+  /** null = the plain base. */
+  policy: PolicyHandle | null;
+  /** Non-empty token ids. */
+  prompt: Int32Array;
+  /** One sequence per seed: unsigned 64-bit decimal strings. */
+  seeds: readonly string[];
+  params: SamplingParams;
+  /** Also return log-probs of the prompt's tokens (first entry NaN). */
+  promptLogprobs: boolean;
+}
+
+export type StopReason = 'stop' | 'length';
+
+export interface SampledSequence {
+  tokens: Int32Array;
+  /** Temperature 1, unmasked: what the trainer recomputes, to the bit. */
+  policyLogprobs: Float32Array;
+  /** Of the distribution that was drawn from (temperature, top-k, top-p). */
+  samplingLogprobs: Float32Array;
+  stopReason: StopReason;
+}
+
+export interface SampleResult {
+  /** In the order of the request's seeds. */
+  sequences: SampledSequence[];
+  promptLogprobs: Float32Array | null;
+}
+
+/** One completion of a datum. `n` = number of target positions = length of `tokens`. */
+export interface Branch {
+  /** The completion's token ids [n]; targets of the loss when `targets` is null. */
+  tokens: Int32Array;
+  /** cross_entropy only: weight per position [n]. */
+  weights: Float32Array | null;
+  /** importance_sampling, ppo: recorded policy log-prob per position [n]. */
+  logprobs: Float32Array | null;
+  /** importance_sampling, ppo: advantage per position [n]. */
+  advantages: Float32Array | null;
+}
+
+/**
+ * A prompt with one or more completions. Shared rows are the prompt without its last token; each branch's rows begin
+ * with that token (position prompt.length - 1) and predict the branch's tokens one by one.
+ */
+export interface Datum {
+  /** Non-empty token ids. */
+  prompt: Int32Array;
+  branches: readonly Branch[];
+}
+
+export type LossName = 'cross_entropy' | 'importance_sampling' | 'ppo';
+
+export interface Loss {
+  name: LossName;
+  /** ppo: absolute ratio thresholds; null elsewhere. */
+  clipLow: number | null;
+  clipHigh: number | null;
+}
+
+export interface ForwardBackwardResult {
+  /** Sum over datums, branches and positions (fp64). */
+  lossSum: number;
+  /** Policy log-prob per datum, branch, position. */
+  logprobs: Float32Array[][];
+  /** Rows with a target. */
+  tokens: number;
+}
+
+/** Hyper-parameters are fp64 and may change at every call. */
+export interface AdamParams {
+  learningRate: number;
+  beta1: number;
+  beta2: number;
+  eps: number;
+  weightDecay: number;
+  /** 0 = no clipping. */
+  gradClipNorm: number;
+}
+
+export interface OptimStepResult {
+  /** Global L2 norm before clipping (fp64). */
+  gradNorm: number;
+  /** Number of optimizer steps this adapter has taken, this one included. */
+  step: number;
+}
+
+export interface AdapterFile {
+  path: string;
+  /** SHA-256 hex of the file's bytes. */
+  digest: string;
+  bytes: number;
+}
+
+export interface EngineStats {
+  /** Sampling steps executed, and those whose rows belonged to at least two different policies. */
+  decodeSteps: number;
+  mixedDecodeSteps: number;
+  /** Rows summed over decode steps. */
+  decodeRows: number;
+  /** Training passes executed, and those that held sequences of at least two adapters. */
+  trainPasses: number;
+  mixedTrainPasses: number;
+  /** Distinct adapters summed over training passes. */
+  trainPassAdapters: number;
+  tokensSampled: number;
+  tokensPrefilled: number;
+  tokensTrained: number;
+  adapters: number;
+  policies: number;
+  activeSequences: number;
+  kvBytes: number;
+  adapterBytes: number;
+}
+
+export interface Engine {
+  info(): EngineInfo;
+  stats(): EngineStats;
+  /** state(0): B = 0, A drawn from the seed. @throws EngineFault `invalid_argument` naming the field. */
+  createAdapter(spec: AdapterSpec): Promise<AdapterHandle>;
+  specOf(adapter: AdapterHandle): AdapterSpec;
+  /** Pending work of the adapter is rejected with `cancelled`; pinned policies stay valid. */
+  dropAdapter(adapter: AdapterHandle): Promise<void>;
+  /** Immutable copy of A and B as of all calls made on the adapter before this one. Copy-on-write: cheap. */
+  pin(adapter: AdapterHandle): Promise<PolicyHandle>;
+  release(policy: PolicyHandle): void;
+  /** Continuous batching: rows of any policies share steps. `signal` cancels (rejects with `cancelled`). */
+  sample(request: SampleRequest, signal?: AbortSignal): Promise<SampleResult>;
+  /** Log-probs and loss only; `adapter` null = base. Does not change state. */
+  forward(adapter: AdapterHandle | null, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
+  /** Adds this call's gradient to the adapter's. */
+  forwardBackward(adapter: AdapterHandle, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
+  /** AdamW on the accumulated gradient, then gradient = 0. @throws EngineFault `not_finite` (state unchanged). */
+  optimStep(adapter: AdapterHandle, params: AdamParams): Promise<OptimStepResult>;
+  /** SHA-256 hex of the whole training state at `opIndex` (decimal string), see the digest rule. */
+  stateDigest(adapter: AdapterHandle, opIndex: string): Promise<string>;
+  /** SHA-256 hex of the canonical safetensors of A and B (policy or live adapter). */
+  weightsDigest(policy: PolicyHandle): Promise<string>;
+  /** Whole training state (A, B, m, v, gradient, step, spec) to a file: temporary name, fsync, rename, fsync folder. */
+  snapshot(adapter: AdapterHandle, opIndex: string, path: string): Promise<AdapterFile>;
+  /** A new adapter with exactly the snapshot's state. @throws EngineFault `invalid_file` | `base_mismatch`. */
+  restore(path: string): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
+  /** Canonical PEFT safetensors of A and B (`adapter_model.safetensors`), the file whose digest is weightsDigest. */
+  exportWeights(policy: PolicyHandle, path: string): Promise<AdapterFile>;
+  /** The text of PEFT's adapter_config.json for this policy. */
+  peftConfig(policy: PolicyHandle): string;
+  /** A new adapter from a PEFT folder; moments and gradient zero. Refuses unknown keys by name. */
+  importPeft(folder: string, seed: string): Promise<{ adapter: AdapterHandle; spec: AdapterSpec }>;
+  /** Debug and tests: raw tensors by PEFT name for 'weight' | 'm' | 'v' | 'gradient'. */
+  tensors(adapter: AdapterHandle, what: 'weight' | 'm' | 'v' | 'gradient'): Promise<Map<string, Float32Array>>;
+  /** Full logits [vocabularySize] after the last token of the sequence; tests and the isolation benchmark. */
+  logits(policy: PolicyHandle | null, tokens: Int32Array): Promise<Float32Array>;
+  /** Waits for running work to stop, frees everything. Idempotent; later calls reject with `disposed`. */
+  dispose(): Promise<void>;
+}
+
+/** Stable codes of engine errors; `retryable` says whether the same call may succeed later. */
+export type EngineFaultCode =
+  | 'invalid_argument'
+  | 'invalid_file'
+  | 'unsupported_model'
+  | 'base_mismatch'
+  | 'not_finite'
+  | 'out_of_memory'
+  | 'busy'
+  | 'cancelled'
+  | 'disposed'
+  | 'unsupported_cpu'
+  | 'io';
