@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "engine/adapter_state.h"
-#include "engine/fault.h"
 #include "engine/model_config.h"
 #include "engine/model_weights.h"
+#include "engine/result.h"
 
 namespace hotbed {
 

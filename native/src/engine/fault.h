@@ -1,15 +1,13 @@
-// Errors of the engine: a stable code and a message that names the offending field, path or shape.
-#ifndef HOTBED_ENGINE_FAULT_H_
-#define HOTBED_ENGINE_FAULT_H_
+// The one exception that leaves the engine. `code` is one of EngineFaultCode in libs/engine; the message names the
+// offending field, path, tensor or shape and what was expected.
+#pragma once
 
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <variant>
 
 namespace hotbed {
 
-// The codes are those of `EngineFaultCode` in the JS contract, in the same order.
 enum class FaultCode {
   kInvalidArgument,
   kInvalidFile,
@@ -24,44 +22,43 @@ enum class FaultCode {
   kIo,
 };
 
-// The wire name of a code, for example "invalid_argument".
-const char* FaultCodeName(FaultCode code);
+// The stable name of a code, as in libs/engine: "invalid_argument", ...
+inline const char* FaultCodeName(FaultCode code) {
+  switch (code) {
+    case FaultCode::kInvalidArgument:
+      return "invalid_argument";
+    case FaultCode::kInvalidFile:
+      return "invalid_file";
+    case FaultCode::kUnsupportedModel:
+      return "unsupported_model";
+    case FaultCode::kBaseMismatch:
+      return "base_mismatch";
+    case FaultCode::kNotFinite:
+      return "not_finite";
+    case FaultCode::kOutOfMemory:
+      return "out_of_memory";
+    case FaultCode::kBusy:
+      return "busy";
+    case FaultCode::kCancelled:
+      return "cancelled";
+    case FaultCode::kDisposed:
+      return "disposed";
+    case FaultCode::kUnsupportedCpu:
+      return "unsupported_cpu";
+    case FaultCode::kIo:
+      return "io";
+  }
+  return "io";
+}
 
-struct Fault {
-  FaultCode code;
-  std::string message;
-};
-
-// What code below the command queue throws; the queue turns it into a `Fault`.
 class EngineFault : public std::runtime_error {
  public:
   EngineFault(FaultCode code, const std::string& message)
       : std::runtime_error(message), code_(code) {}
   FaultCode code() const { return code_; }
-  Fault ToFault() const { return Fault{code_, what()}; }
 
  private:
   FaultCode code_;
 };
 
-// Either a value or a fault.
-template <typename T>
-class Result {
- public:
-  Result(T value) : value_(std::move(value)) {}      // NOLINT: implicit on purpose
-  Result(Fault fault) : value_(std::move(fault)) {}  // NOLINT: implicit on purpose
-  bool ok() const { return value_.index() == 0; }
-  T& value() { return std::get<0>(value_); }
-  const T& value() const { return std::get<0>(value_); }
-  const Fault& fault() const { return std::get<1>(value_); }
-
- private:
-  std::variant<T, Fault> value_;
-};
-
-// The value of a call that returns nothing.
-struct Unit {};
-
 }  // namespace hotbed
-
-#endif  // HOTBED_ENGINE_FAULT_H_
