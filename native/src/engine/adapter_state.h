@@ -82,15 +82,20 @@ class AdapterLayout {
 
 // A and B at one operation index: what a sequence pins (N10).
 struct AdapterWeights {
+  AdapterWeights(std::shared_ptr<const AdapterSpec> spec, std::shared_ptr<const AdapterLayout> layout);
+
   std::shared_ptr<const AdapterSpec> spec;
   std::shared_ptr<const AdapterLayout> layout;
   AlignedBuffer<float> values;  // [layout->buffer_size()]
 
   const float* at(const AdapterTensor& tensor) const { return values.data() + tensor.offset; }
   float* at(const AdapterTensor& tensor) { return values.data() + tensor.offset; }
+
+  // The executor's own form of the same numbers, made when first needed; touched by the engine thread alone.
+  mutable std::shared_ptr<void> executor_copy;
 };
 
-// A whole training state. Copying it shares the weights and copies moments and gradient.
+// A whole training state.
 struct AdapterState {
   std::shared_ptr<const AdapterSpec> spec;
   std::shared_ptr<const AdapterLayout> layout;
@@ -101,13 +106,13 @@ struct AdapterState {
   uint64_t step = 0;              // optimizer steps taken
 };
 
-// Throws EngineFault invalid_argument naming the field.
+// Throws EngineFault invalid_argument naming the field. lm_head is refused: the head carries no adapter in f32-1.
 void ValidateSpec(const AdapterSpec& spec);
 
-// state(0): A by N13, B, moments and gradient +0, step 0.
-std::unique_ptr<AdapterState> NewAdapterState(const ModelConfig& config, const AdapterSpec& spec);
+// An own copy of moments and gradient; the weights are shared.
+std::unique_ptr<AdapterState> CopyOf(const AdapterState& state);
 
-// Same shapes, every value +0: what a reader of files fills in.
+// The shapes of `spec` on a base, every value +0, step 0: what the initialiser and readers of files fill in.
 std::unique_ptr<AdapterState> ZeroAdapterState(const ModelConfig& config, const AdapterSpec& spec);
 
 }  // namespace hotbed
