@@ -1,0 +1,86 @@
+import { z } from 'zod';
+import { idSchema, u64Schema } from './ids';
+import { tensorSchema } from './tensor';
+
+export const lossSchema = z.discriminatedUnion('name', [
+  z.object({ name: z.literal('cross_entropy') }),
+  z.object({ name: z.literal('importance_sampling') }),
+  z.object({ name: z.literal('ppo'), clipLow: z.number().nonnegative(), clipHigh: z.number().nonnegative() }),
+]);
+export type LossPayload = z.infer<typeof lossSchema>;
+
+/**
+ * Training data taken from recorded rollouts: refers to the tokens, never copies them. The prompt's tokens are in
+ * RolloutsRequested (`requestVersion`), completions and recorded log-probs in RolloutsCompleted (`completedVersion`)
+ * of `streamId`. Branches go by sample index.
+ */
+export const rolloutDatumSchema = z.object({
+  source: z.literal('rollouts'),
+  streamId: z.string(),
+  requestVersion: u64Schema,
+  completedVersion: u64Schema,
+  promptIndex: z.number().int().nonnegative(),
+  recordId: idSchema.nullable(),
+  subjectIds: z.array(z.string()),
+  branches: z.array(z.object({ rolloutId: idSchema, sampleIndex: z.number().int().nonnegative() })).min(1),
+  /** f32 [branches]: one advantage per completion, used at each of its tokens. */
+  advantages: tensorSchema,
+});
+export type RolloutDatum = z.infer<typeof rolloutDatumSchema>;
+
+/** Training data given by a client: everything inside. */
+export const inlineDatumSchema = z.object({
+  source: z.literal('inline'),
+  recordId: idSchema.nullable(),
+  subjectIds: z.array(z.string()),
+  /** i32 [n >= 1] */
+  prompt: tensorSchema,
+  branches: z
+    .array(
+      z.object({
+        /** i32 [n] */
+        tokens: tensorSchema,
+        /** f32 [n] each, or null where the loss does not use it. */
+        weights: tensorSchema.nullable(),
+        logprobs: tensorSchema.nullable(),
+        advantages: tensorSchema.nullable(),
+      }),
+    )
+    .min(1),
+});
+export type InlineDatum = z.infer<typeof inlineDatumSchema>;
+
+export const datumSchema = z.discriminatedUnion('source', [rolloutDatumSchema, inlineDatumSchema]);
+export type DatumPayload = z.infer<typeof datumSchema>;
+
+/** Hyper-parameters of one AdamW step, fp64. */
+export const adamSchema = z.object({
+  learningRate: z.number().nonnegative(),
+  beta1: z.number().min(0).lt(1),
+  beta2: z.number().min(0).lt(1),
+  eps: z.number().positive(),
+  weightDecay: z.number().nonnegative(),
+  /** 0 = no clipping. */
+  gradClipNorm: z.number().nonnegative(),
+});
+export type AdamPayload = z.infer<typeof adamSchema>;
+
+/** An entry of an adapter's stream that changes or saves its state. */
+export const operationSchema = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('forward_backward'), loss: lossSchema, datums: z.array(datumSchema).min(1) }),
+  z.object({ kind: z.literal('optim_step'), adam: adamSchema }),
+  z.object({ kind: z.literal('checkpoint'), label: z.string().max(200).nullable() }),
+]);
+export type Operation = z.infer<typeof operationSchema>;
+export type OperationKind = Operation['kind'];
+
+/** Who proposed an operation. */
+export const operationOriginSchema = z.discriminatedUnion('kind', [
+  z.object({
+    kind: z.literal('experiment'),
+    experimentId: idSchema,
+    runOrdinal: z.number().int().nonnegative(),
+    step: z.number().int().nonnegative(),
+  }),
+  z.object({ kind: z.literal('client'), sessionId: z.string() }),
+]);
