@@ -1,4 +1,4 @@
-#include "file_io.h"
+#include "engine/file_io.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "fault.h"
+#include "engine/fault.h"
 
 namespace hotbed {
 namespace {

@@ -1,10 +1,10 @@
-#include "json.h"
+#include "engine/json.h"
 
 #include <charconv>
 #include <cmath>
 #include <unordered_set>
 
-#include "fault.h"
+#include "engine/fault.h"
 
 namespace hotbed {
 namespace {

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hotbed {
@@ -38,7 +40,9 @@ struct ModelConfig {
   int max_position = 0;  // positions a sequence may have
   float rms_norm_eps = 1e-6f;
   RopeConfig rope;
-  bool tied_head = false;
+  // What the config says; absent there = a head is expected unless the files hold none.
+  std::optional<bool> declared_tied_head;
+  bool tied_head = false;  // what holds after loading
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;  // gate, up and down
@@ -47,6 +51,9 @@ struct ModelConfig {
   int bos_token_id = -1;            // -1 = none
   std::vector<int> eos_token_ids;   // generation_config.json's, else config.json's; ascending, no duplicates
   int tokenizer_size = 0;           // ids at or above this are never drawn; <= vocab_size
+  // The ids that tokenizer.json defines as ascending, disjoint, inclusive ranges; nothing without that file (then every
+  // row of the embedding may be drawn).
+  std::optional<std::vector<std::pair<uint64_t, uint64_t>>> tokenizer_ids;
 
   int q_size() const { return num_heads * head_dim; }
   int kv_size() const { return num_kv_heads * head_dim; }
@@ -56,7 +63,7 @@ struct ModelConfig {
 // library function decides a bit of it.
 double ScaledInverseFrequency(const RopeConfig& rope, double inv_freq);
 
-// Reads and checks the three JSON files of `folder`. Throws EngineFault: kInvalidFile (missing, malformed,
+// Reads and checks the JSON files of `folder`. Throws EngineFault: kInvalidFile (missing, malformed,
 // contradictory; names file and field), kUnsupportedModel (names what is not supported).
 ModelConfig ReadModelConfig(const std::string& folder);
 

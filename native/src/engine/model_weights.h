@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model_config.h"
+#include "engine/model_config.h"
 
 namespace hotbed {
 
@@ -46,7 +46,7 @@ struct ModelWeights {
   WeightMatrix embedding;         // [vocab, hidden]
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;  // [hidden]
-  // [vocab, hidden]. With a tied head this shares the embedding's storage (same pointer), whatever the file holds.
+  // [vocab, hidden]. A tied head shares the embedding's storage (same pointer), also where the files repeat it.
   WeightMatrix head;
 
   uint64_t parameter_count = 0;  // each stored parameter once

@@ -1,12 +1,12 @@
-#include "safetensors.h"
+#include "engine/safetensors.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
 
-#include "fault.h"
-#include "json.h"
+#include "engine/fault.h"
+#include "engine/json.h"
 
 namespace hotbed {
 namespace {

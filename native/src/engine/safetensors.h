@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "file_io.h"
+#include "engine/file_io.h"
 
 namespace hotbed {
 
