@@ -144,6 +144,9 @@ std::unique_ptr<AdapterState> CopyOf(const AdapterState& state) {
   copy->v = CopyBuffer(state.v);
   copy->gradient = CopyBuffer(state.gradient);
   copy->step = state.step;
+  copy->weights_changes = state.weights_changes;
+  copy->moments_changes = state.moments_changes;
+  copy->gradient_changes = state.gradient_changes;
   return copy;
 }
 

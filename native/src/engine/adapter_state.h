@@ -104,6 +104,11 @@ struct AdapterState {
   AlignedBuffer<float> v;         // [buffer_size]
   AlignedBuffer<float> gradient;  // [buffer_size]
   uint64_t step = 0;              // optimizer steps taken
+
+  // Whoever changes a buffer counts it here; a digest rehashes only what has counted on since (see StateDigester).
+  uint64_t weights_changes = 0;
+  uint64_t moments_changes = 0;
+  uint64_t gradient_changes = 0;
 };
 
 // Throws EngineFault invalid_argument naming the field. lm_head is refused: the head carries no adapter in f32-1.
