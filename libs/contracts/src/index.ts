@@ -91,3 +91,22 @@ export type {
   Transactions,
   UnitOfWork,
 } from './ports';
+export {
+  COMMANDS,
+  type CommandApp,
+  type CommandInput,
+  type CommandName,
+  type CommandReply,
+  type CommandRequest,
+} from './commands/catalog';
+export { pageSchema, refSchema, type Page } from './commands/paging';
+export type { DataStreamView } from './commands/ingest.commands';
+export {
+  EXPERIMENT_STATES,
+  STALL_REASONS,
+  createExperimentRequest,
+  type CreateExperimentRequest,
+  type ExperimentSummary,
+  type ExperimentView,
+} from './commands/orchestrator.commands';
+export { asOfSchema, type AdapterVersionView, type AdapterView } from './commands/registry.commands';
