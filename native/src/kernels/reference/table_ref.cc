@@ -1,0 +1,42 @@
+#include "kernels/reference/reference.h"
+
+namespace hotbed::kernels::reference {
+
+const KernelTable& table() {
+  static const KernelTable instance = {
+      Path::reference,
+      "reference",
+      packLinear,
+      packLinearTransposed,
+      linear,
+      loraForward,
+      loraBackward,
+      loraInit,
+      transpose,
+      rmsNorm,
+      rmsNormBackward,
+      ropeFrequencies,
+      ropeTable,
+      rope,
+      swiglu,
+      swigluBackward,
+      add,
+      writeKv,
+      attention,
+      attentionBackward,
+      head,
+      headBackward,
+      sample,
+      loss,
+      sumSquares,
+      adamWScalars,
+      clipFactor,
+      adamW,
+      expArray,
+      logArray,
+      uniform,
+  };
+  return instance;
+}
+
+}  // namespace hotbed::kernels::reference
