@@ -97,4 +97,11 @@ struct AttentionBackwardArgs {
   size_t rangeCount = 0;
 };
 
+// Runs that carry on shared accumulators, in the order given; groups are independent of each other
+// (no accumulator in common) and run in parallel.
+struct AttentionBackwardGroup {
+  const AttentionBackwardArgs* runs = nullptr;
+  size_t runCount = 0;
+};
+
 }  // namespace hotbed::kernels

@@ -50,6 +50,7 @@ struct KernelTable {
   void (*writeKv)(ThreadPool&, const KvWriteArgs&);
   void (*attention)(ThreadPool&, const AttentionArgs&);
   void (*attentionBackward)(ThreadPool&, const AttentionBackwardArgs&);
+  void (*attentionBackwardGroups)(ThreadPool&, const AttentionBackwardGroup*, size_t count);
 
   void (*head)(ThreadPool&, const HeadArgs&);
   void (*headBackward)(ThreadPool&, const HeadBackwardArgs&);

@@ -50,6 +50,7 @@ void add(ThreadPool&, const AddArgs&);
 void writeKv(ThreadPool&, const KvWriteArgs&);
 void attention(ThreadPool&, const AttentionArgs&);
 void attentionBackward(ThreadPool&, const AttentionBackwardArgs&);
+void attentionBackwardGroups(ThreadPool&, const AttentionBackwardGroup*, size_t count);
 void head(ThreadPool&, const HeadArgs&);
 void headBackward(ThreadPool&, const HeadBackwardArgs&);
 void sample(ThreadPool&, const SampleArgs*, size_t count, SampleResult*);

@@ -24,6 +24,7 @@ const KernelTable& table() {
       writeKv,
       attention,
       attentionBackward,
+      attentionBackwardGroups,
       head,
       headBackward,
       sample,
