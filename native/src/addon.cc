@@ -1,0 +1,28 @@
+// Registers the bindings, nothing else.
+#include <napi.h>
+
+#include "bindings/engine_binding.h"
+
+namespace hotbed {
+
+class HotbedAddon : public Napi::Addon<HotbedAddon> {
+ public:
+  HotbedAddon(Napi::Env env, Napi::Object exports)
+      : engine_(Napi::Persistent(EngineBinding::Define(env))) {
+    DefineAddon(exports, {InstanceMethod("open", &HotbedAddon::Open)});
+  }
+
+ private:
+  // open(options): Promise of an engine.
+  Napi::Value Open(const Napi::CallbackInfo& info) {
+    const Napi::Object engine = engine_.New({});
+    return EngineBinding::Unwrap(engine)->Open(info);
+  }
+
+  Napi::FunctionReference engine_;
+};
+
+}  // namespace hotbed
+
+using hotbed::HotbedAddon;
+NODE_API_ADDON(HotbedAddon)

@@ -1,0 +1,330 @@
+#include "bindings/convert.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace hotbed {
+namespace {
+
+constexpr double kMostExactInteger = 9007199254740991.0;  // 2^53 - 1
+
+[[noreturn]] void Refuse(const Argument& argument, const std::string& expected) {
+  throw EngineFault(FaultCode::kInvalidArgument, argument.path + ": expected " + expected);
+}
+
+Argument ItemOf(const Argument& list, uint32_t index) {
+  return {list.value.As<Napi::Array>().Get(index), list.path + "[" + std::to_string(index) + "]"};
+}
+
+uint32_t LengthOf(const Argument& list) {
+  if (!list.value.IsArray()) Refuse(list, "a list");
+  return list.value.As<Napi::Array>().Length();
+}
+
+template <typename Read>
+auto ReadList(const Argument& list, Read read) {
+  std::vector<decltype(read(list))> items;
+  const uint32_t length = LengthOf(list);
+  items.reserve(length);
+  for (uint32_t i = 0; i < length; ++i) items.push_back(read(ItemOf(list, i)));
+  return items;
+}
+
+template <typename Read>
+auto ReadOptional(const Argument& argument, Read read) -> std::optional<decltype(read(argument))> {
+  if (argument.absent()) return std::nullopt;
+  return read(argument);
+}
+
+template <typename T>
+std::vector<T> ReadTyped(const Argument& argument, napi_typedarray_type type, const char* name) {
+  if (!argument.value.IsTypedArray() ||
+      argument.value.As<Napi::TypedArray>().TypedArrayType() != type) {
+    Refuse(argument, name);
+  }
+  const auto array = argument.value.As<Napi::TypedArrayOf<T>>();
+  std::vector<T> items(array.ElementLength());
+  if (!items.empty()) std::memcpy(items.data(), array.Data(), items.size() * sizeof(T));
+  return items;
+}
+
+std::vector<float> ReadFloats(const Argument& argument) {
+  return ReadTyped<float>(argument, napi_float32_array, "a Float32Array");
+}
+
+Module ReadModule(const Argument& argument) {
+  const std::string name = ReadText(argument);
+  for (int i = 0; i < kModuleCount; ++i) {
+    if (name == ModuleName(static_cast<Module>(i))) return static_cast<Module>(i);
+  }
+  Refuse(argument, "one of q, k, v, o, gate, up, down, lm_head; got \"" + name + "\"");
+}
+
+Branch ReadBranch(const Argument& argument) {
+  Branch branch;
+  branch.tokens = ReadTokens(argument.Member("tokens"));
+  branch.weights = ReadOptional(argument.Member("weights"), ReadFloats);
+  branch.logprobs = ReadOptional(argument.Member("logprobs"), ReadFloats);
+  branch.advantages = ReadOptional(argument.Member("advantages"), ReadFloats);
+  return branch;
+}
+
+Datum ReadDatum(const Argument& argument) {
+  Datum datum;
+  datum.prompt = ReadTokens(argument.Member("prompt"));
+  datum.branches = ReadList(argument.Member("branches"), ReadBranch);
+  return datum;
+}
+
+Napi::Value Int32Array(Napi::Env env, const std::vector<int32_t>& values) {
+  auto array = Napi::Int32Array::New(env, values.size());
+  if (!values.empty()) std::memcpy(array.Data(), values.data(), values.size() * sizeof(int32_t));
+  return array;
+}
+
+template <typename T, typename Convert>
+Napi::Value List(Napi::Env env, const std::vector<T>& items, Convert convert) {
+  const auto array = Napi::Array::New(env, items.size());
+  for (uint32_t i = 0; i < items.size(); ++i) array.Set(i, convert(items[i]));
+  return array;
+}
+
+Napi::Value Number(Napi::Env env, double value) { return Napi::Number::New(env, value); }
+
+}  // namespace
+
+Argument Argument::Member(const char* name) const {
+  if (!value.IsObject()) Refuse(*this, "an object");
+  return {value.As<Napi::Object>().Get(name), path + "." + name};
+}
+
+std::string ReadText(const Argument& argument) {
+  if (!argument.value.IsString()) Refuse(argument, "a string");
+  return argument.value.As<Napi::String>().Utf8Value();
+}
+
+double ReadNumber(const Argument& argument) {
+  if (!argument.value.IsNumber()) Refuse(argument, "a number");
+  return argument.value.As<Napi::Number>().DoubleValue();
+}
+
+int ReadInteger(const Argument& argument) {
+  const double value = ReadNumber(argument);
+  if (value != std::trunc(value) || value < std::numeric_limits<int>::min() ||
+      value > std::numeric_limits<int>::max()) {
+    Refuse(argument, "a 32-bit integer");
+  }
+  return static_cast<int>(value);
+}
+
+bool ReadBoolean(const Argument& argument) {
+  if (!argument.value.IsBoolean()) Refuse(argument, "true or false");
+  return argument.value.As<Napi::Boolean>().Value();
+}
+
+uint64_t ReadDecimal(const Argument& argument) {
+  const std::string text = ReadText(argument);
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || text != std::to_string(value)) {
+    Refuse(argument, "an unsigned 64-bit integer as a decimal string");
+  }
+  return value;
+}
+
+uint64_t ReadHandle(const Argument& argument) {
+  const double value = ReadNumber(argument);
+  if (value != std::trunc(value) || value < 1 || value > kMostExactInteger) {
+    Refuse(argument, "a handle that this engine returned");
+  }
+  return static_cast<uint64_t>(value);
+}
+
+std::vector<int32_t> ReadTokens(const Argument& argument) {
+  return ReadTyped<int32_t>(argument, napi_int32_array, "an Int32Array");
+}
+
+OpenOptions ReadOpenOptions(const Argument& argument) {
+  OpenOptions options;
+  options.model_folder = ReadText(argument.Member("modelFolder"));
+  options.engine.kernels = ReadOptional(argument.Member("kernels"), ReadText);
+  options.engine.threads = ReadOptional(argument.Member("threads"), ReadInteger);
+  options.engine.kv_cache_mib = ReadInteger(argument.Member("kvCacheMiB"));
+  options.engine.activation_budget_mib = ReadInteger(argument.Member("activationBudgetMiB"));
+  options.engine.max_step_rows = ReadInteger(argument.Member("maxStepRows"));
+  options.engine.max_train_rows = ReadInteger(argument.Member("maxTrainRows"));
+  options.engine.mutation = ReadBoolean(argument.Member("mutation"));
+  return options;
+}
+
+AdapterSpec ReadAdapterSpec(const Argument& argument) {
+  AdapterSpec spec;
+  spec.rank = ReadInteger(argument.Member("rank"));
+  spec.alpha = ReadNumber(argument.Member("alpha"));
+  spec.rslora = ReadBoolean(argument.Member("rslora"));
+  spec.targets = ReadList(argument.Member("targets"), ReadModule);
+  spec.seed = ReadDecimal(argument.Member("seed"));
+  return spec;
+}
+
+SampleRequest ReadSampleRequest(const Argument& argument) {
+  SampleRequest request;
+  request.policy = ReadOptional(argument.Member("policy"), ReadHandle);
+  request.prompt = ReadTokens(argument.Member("prompt"));
+  request.seeds = ReadList(argument.Member("seeds"), ReadDecimal);
+  const Argument params = argument.Member("params");
+  request.params.temperature = ReadNumber(params.Member("temperature"));
+  request.params.top_k = ReadInteger(params.Member("topK"));
+  request.params.top_p = ReadNumber(params.Member("topP"));
+  request.params.max_tokens = ReadInteger(params.Member("maxTokens"));
+  request.params.stop_token_ids = ReadList(params.Member("stopTokenIds"), ReadInteger);
+  request.prompt_logprobs = ReadBoolean(argument.Member("promptLogprobs"));
+  return request;
+}
+
+Loss ReadLoss(const Argument& argument) {
+  Loss loss;
+  const Argument name = argument.Member("name");
+  const std::string text = ReadText(name);
+  if (text == "cross_entropy") {
+    loss.name = LossName::kCrossEntropy;
+  } else if (text == "importance_sampling") {
+    loss.name = LossName::kImportanceSampling;
+  } else if (text == "ppo") {
+    loss.name = LossName::kPpo;
+  } else {
+    Refuse(name, "cross_entropy, importance_sampling or ppo; got \"" + text + "\"");
+  }
+  loss.clip_low = ReadOptional(argument.Member("clipLow"), ReadNumber);
+  loss.clip_high = ReadOptional(argument.Member("clipHigh"), ReadNumber);
+  return loss;
+}
+
+std::vector<Datum> ReadDatums(const Argument& argument) { return ReadList(argument, ReadDatum); }
+
+AdamParams ReadAdamParams(const Argument& argument) {
+  AdamParams params;
+  params.learning_rate = ReadNumber(argument.Member("learningRate"));
+  params.beta1 = ReadNumber(argument.Member("beta1"));
+  params.beta2 = ReadNumber(argument.Member("beta2"));
+  params.eps = ReadNumber(argument.Member("eps"));
+  params.weight_decay = ReadNumber(argument.Member("weightDecay"));
+  params.grad_clip_norm = ReadNumber(argument.Member("gradClipNorm"));
+  return params;
+}
+
+Napi::Value ToJs(Napi::Env env, Unit) { return env.Undefined(); }
+
+Napi::Value ToJs(Napi::Env env, uint64_t handle) {
+  return Number(env, static_cast<double>(handle));
+}
+
+Napi::Value ToJs(Napi::Env env, const std::string& text) { return Napi::String::New(env, text); }
+
+Napi::Value ToJs(Napi::Env env, const std::vector<float>& values) {
+  auto array = Napi::Float32Array::New(env, values.size());
+  if (!values.empty()) std::memcpy(array.Data(), values.data(), values.size() * sizeof(float));
+  return array;
+}
+
+Napi::Value ToJs(Napi::Env env, const EngineInfo& info) {
+  auto object = Napi::Object::New(env);
+  object.Set("baseDigest", info.base_digest);
+  object.Set("numericsId", info.numerics_id);
+  object.Set("kernels", info.kernels);
+  object.Set("threads", info.threads);
+  object.Set("architecture", info.architecture);
+  object.Set("hiddenSize", info.hidden_size);
+  object.Set("layers", info.layers);
+  object.Set("vocabularySize", info.vocabulary_size);
+  object.Set("tokenizerSize", info.tokenizer_size);
+  object.Set("contextLength", info.context_length);
+  object.Set("bosTokenId", info.bos_token_id ? Number(env, *info.bos_token_id) : env.Null());
+  object.Set("eosTokenIds", List(env, info.eos_token_ids, [env](int id) { return Number(env, id); }));
+  object.Set("parameterCount", ToJs(env, info.parameter_count));
+  object.Set("baseBytes", ToJs(env, info.base_bytes));
+  return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const EngineStats& stats) {
+  auto object = Napi::Object::New(env);
+  object.Set("decodeSteps", ToJs(env, stats.decode_steps));
+  object.Set("mixedDecodeSteps", ToJs(env, stats.mixed_decode_steps));
+  object.Set("decodeRows", ToJs(env, stats.decode_rows));
+  object.Set("trainPasses", ToJs(env, stats.train_passes));
+  object.Set("mixedTrainPasses", ToJs(env, stats.mixed_train_passes));
+  object.Set("trainPassAdapters", ToJs(env, stats.train_pass_adapters));
+  object.Set("tokensSampled", ToJs(env, stats.tokens_sampled));
+  object.Set("tokensPrefilled", ToJs(env, stats.tokens_prefilled));
+  object.Set("tokensTrained", ToJs(env, stats.tokens_trained));
+  object.Set("adapters", ToJs(env, stats.adapters));
+  object.Set("policies", ToJs(env, stats.policies));
+  object.Set("activeSequences", ToJs(env, stats.active_sequences));
+  object.Set("kvBytes", ToJs(env, stats.kv_bytes));
+  object.Set("adapterBytes", ToJs(env, stats.adapter_bytes));
+  return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const AdapterSpec& spec) {
+  auto object = Napi::Object::New(env);
+  object.Set("rank", spec.rank);
+  object.Set("alpha", spec.alpha);
+  object.Set("rslora", Napi::Boolean::New(env, spec.rslora));
+  object.Set("targets", List(env, spec.targets, [env](Module module) {
+               return Napi::String::New(env, ModuleName(module));
+             }));
+  object.Set("seed", std::to_string(spec.seed));
+  return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const SampleResult& result) {
+  auto object = Napi::Object::New(env);
+  object.Set("sequences", List(env, result.sequences, [env](const SampledSequence& sequence) {
+               auto item = Napi::Object::New(env);
+               item.Set("tokens", Int32Array(env, sequence.tokens));
+               item.Set("policyLogprobs", ToJs(env, sequence.policy_logprobs));
+               item.Set("samplingLogprobs", ToJs(env, sequence.sampling_logprobs));
+               item.Set("stopReason",
+                        sequence.stop_reason == StopReason::kStop ? "stop" : "length");
+               return item;
+             }));
+  object.Set("promptLogprobs",
+             result.prompt_logprobs ? ToJs(env, *result.prompt_logprobs) : env.Null());
+  return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const ForwardBackwardResult& result) {
+  auto object = Napi::Object::New(env);
+  object.Set("lossSum", result.loss_sum);
+  object.Set("logprobs", List(env, result.logprobs, [env](const auto& datum) {
+               return List(env, datum, [env](const auto& branch) { return ToJs(env, branch); });
+             }));
+  object.Set("tokens", ToJs(env, result.tokens));
+  return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const OptimStepResult& result) {
+  auto object = Napi::Object::New(env);
+  object.Set("gradNorm", result.grad_norm);
+  object.Set("step", ToJs(env, result.step));
+  return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const AdapterFile& file) {
+  auto object = Napi::Object::New(env);
+  object.Set("path", file.path);
+  object.Set("digest", file.digest);
+  object.Set("bytes", ToJs(env, file.bytes));
+  return object;
+}
+
+Napi::Value ToJsError(Napi::Env env, const Fault& fault) {
+  const Napi::Error error = Napi::Error::New(env, fault.message);
+  error.Value().Set("code", FaultCodeName(fault.code));
+  return error.Value();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,83 @@
+#include "bindings/engine_session.h"
+
+#include <new>
+#include <utility>
+
+#include "engine/fault.h"
+#include "engine/model_weights.h"
+#include "util/check.h"
+
+namespace hotbed {
+namespace {
+
+void Cleanup(void* session) { static_cast<EngineSession*>(session)->Close(); }
+
+FaultCode CodeByName(const std::string& name) {
+  for (int i = 0; i <= static_cast<int>(FaultCode::kIo); ++i) {
+    if (name == FaultCodeName(static_cast<FaultCode>(i))) return static_cast<FaultCode>(i);
+  }
+  return FaultCode::kInvalidArgument;
+}
+
+}  // namespace
+
+Fault CurrentFault() {
+  try {
+    throw;
+  } catch (const EngineFault& fault) {
+    return {fault.code(), fault.what()};
+  } catch (const Error& error) {
+    const std::string subject = error.subject().empty() ? "" : error.subject() + ": ";
+    return {CodeByName(error.code()), subject + error.what()};
+  } catch (const Napi::Error& error) {
+    return {FaultCode::kInvalidArgument, error.Message()};
+  } catch (const std::bad_alloc&) {
+    return {FaultCode::kOutOfMemory, "not enough memory"};
+  } catch (const std::exception& error) {
+    return {FaultCode::kIo, error.what()};
+  }
+}
+
+EngineSession::EngineSession(Napi::Env env, Napi::Object owner)
+    : env_(env), delivery_(env, owner) {
+  napi_add_env_cleanup_hook(env_, Cleanup, this);
+}
+
+EngineSession::~EngineSession() { Close(); }
+
+Engine& EngineSession::engine() {
+  if (!open_) throw EngineFault(FaultCode::kDisposed, "the engine has been disposed of");
+  return *engine_;
+}
+
+void EngineSession::Load(const OpenOptions& options) {
+  if (closing_) throw EngineFault(FaultCode::kDisposed, "the environment is ending");
+  LoadedModel model = LoadModel(options.model_folder);
+  engine_ = std::make_unique<Engine>(options.engine, std::move(model.config),
+                                     std::move(model.weights), std::move(model.base_digest));
+}
+
+void EngineSession::Dispose(std::function<void()> done) {
+  engine().Stop();
+  open_ = false;
+  jobs_.Post([this, done = std::move(done)] {
+    engine_.reset();
+    digests_.clear();
+    done();
+  });
+}
+
+void EngineSession::Close() {
+  if (closed_) return;
+  closed_ = true;
+  closing_ = true;
+  napi_remove_env_cleanup_hook(env_, Cleanup, this);
+  delivery_.Close(env_);
+  if (open_) engine_->Stop();
+  open_ = false;
+  // On the file thread: it may still be loading, and the engine's last callbacks may bring jobs.
+  jobs_.Post([this] { engine_.reset(); });
+  jobs_.Finish();
+}
+
+}  // namespace hotbed
