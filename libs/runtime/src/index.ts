@@ -1,0 +1,13 @@
+export { nestApp, type AppHost, type CreateApp, type HostedApp } from './hosted-app';
+export { runApp } from './run-app';
+export { ConfigError, loadConfig, type ConfigShape, type ConfigValues } from './load-config';
+export { VARIABLES, isVariable, type VariableName } from './variables';
+export { integerVariable, processConfigShape, toProcessConfig, type ProcessConfig } from './process-config';
+export { LOG_LEVELS, createLogger, nestLogger, silentLogger, type LogLevel, type Logger } from './logger';
+export { createMetrics } from './metrics';
+export { Health, type HealthCheck, type HealthReport } from './health';
+export { ShutdownIncomplete, shutDown, within, type ShutdownStep } from './shutdown';
+export { loadOrCreateSecret, openDataFolder, writePrivateFile, type DataFolder } from './data-folder';
+export { freePort } from './free-port';
+export { startEmbeddedPostgres, type EmbeddedPostgres, type EmbeddedPostgresOptions } from './embedded-postgres';
+export { startNatsServer, type NatsServer, type NatsServerOptions } from './nats-server';

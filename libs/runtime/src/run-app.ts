@@ -1,0 +1,77 @@
+import { createServer, type Server } from 'node:http';
+import { loadConfig, ConfigError } from './load-config';
+import { Health } from './health';
+import type { AppHost, CreateApp, HostedApp } from './hosted-app';
+import { createLogger } from './logger';
+import { createMetrics } from './metrics';
+import { processConfigShape, toProcessConfig } from './process-config';
+import { shutDown } from './shutdown';
+
+/**
+ * The body of every `main.ts`: one app alone in its process. SIGTERM and SIGINT make it unready, stop it within
+ * HOTBED_SHUTDOWN_TIMEOUT_MS and end the process with 0, or with 1 if something was left unfinished. With HOTBED_OPS_PORT
+ * it answers /healthz, /readyz and /metrics there.
+ */
+export async function runApp(name: string, createApp: CreateApp): Promise<void> {
+  try {
+    const config = loadConfig(processConfigShape, toProcessConfig);
+    const logger = createLogger({ name, level: config.logLevel });
+    const host: AppHost = { logger, metrics: createMetrics({ app: name }), health: new Health() };
+    const app = await createApp(process.env, host);
+    const ops = config.opsPort === null ? undefined : await serveOps(host, config.opsHost, config.opsPort);
+    stopOnSignal(app, host, ops, config.shutdownTimeoutMs);
+    await app.start();
+    logger.info('started');
+  } catch (error) {
+    if (error instanceof ConfigError) process.stderr.write(`${error.message}\n`);
+    else
+      process.stderr.write(
+        `${name} cannot start: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
+      );
+    process.exit(1);
+  }
+}
+
+function stopOnSignal(app: HostedApp, host: AppHost, ops: Server | undefined, timeoutMs: number): void {
+  let stopping = false;
+  const stop = (signal: NodeJS.Signals): void => {
+    if (stopping) return;
+    stopping = true;
+    host.logger.info({ signal }, 'stopping');
+    host.health.draining();
+    shutDown(
+      [
+        { name: app.name, run: () => app.stop() },
+        { name: 'ops', run: () => void ops?.close() },
+      ],
+      timeoutMs,
+      host.logger,
+    ).then(
+      () => process.exit(0),
+      () => process.exit(1),
+    );
+  };
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
+}
+
+async function serveOps(host: AppHost, address: string, port: number): Promise<Server> {
+  const server = createServer((request, response) => {
+    void answer(host, request.url ?? '/').then(({ status, type, body }) => {
+      response.writeHead(status, { 'content-type': type });
+      response.end(body);
+    });
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, address, resolve);
+  });
+  return server;
+}
+
+async function answer(host: AppHost, url: string): Promise<{ status: number; type: string; body: string }> {
+  if (url === '/metrics') return { status: 200, type: host.metrics.contentType, body: await host.metrics.metrics() };
+  if (url !== '/healthz' && url !== '/readyz') return { status: 404, type: 'text/plain', body: 'not found\n' };
+  const report = await (url === '/healthz' ? host.health.live() : host.health.ready());
+  return { status: report.ok ? 200 : 503, type: 'application/json', body: `${JSON.stringify(report)}\n` };
+}

@@ -1,0 +1,40 @@
+/**
+ * Every HOTBED_* variable of every app, in one place: all apps share one environment, so an app must know the others'
+ * variables to tell a misspelt one from one that is not its own. `hotbed doctor` prints this list.
+ */
+export const VARIABLES = {
+  HOTBED_API_KEY: 'key that the hotbed command sends',
+  HOTBED_API_URL: 'address of the gateway that the hotbed command talks to',
+  HOTBED_BASE_MODEL: 'folder of the base model in Hugging Face layout',
+  HOTBED_BLOB_DIR: 'folder of the content-addressed blobs; default: blobs below the data folder',
+  HOTBED_DATABASE_OWNER_URL: 'PostgreSQL as the role that owns the schema (migrations only)',
+  HOTBED_DATABASE_URL: 'PostgreSQL as the application role; unset: the embedded server',
+  HOTBED_DATA_DIR: 'data folder; default: .hotbed below the working directory',
+  HOTBED_ENGINE_KERNELS: 'kernel path of the engine: auto, scalar, avx2, avx512',
+  HOTBED_ENGINE_THREADS: 'threads of the engine',
+  HOTBED_HTTP_HOST: 'address that the gateway listens on',
+  HOTBED_HTTP_PORT: 'port that the gateway listens on',
+  HOTBED_INGEST_MAX_BYTES: "room of each tenant's ingest stream on the broker, bytes",
+  HOTBED_KV_CACHE_MIB: 'memory for KV caches, MiB',
+  HOTBED_LOG_LEVEL: 'fatal, error, warn, info, debug, trace or silent',
+  HOTBED_NATS_CREDENTIALS_FILE: 'JSON file of broker passwords by user name, mode 600',
+  HOTBED_NATS_PASSWORD: 'password of HOTBED_NATS_USER',
+  HOTBED_NATS_PORT: 'port of the NATS server that hotbed starts itself; 0 = any free one',
+  HOTBED_NATS_SERVER: 'path of the nats-server program',
+  HOTBED_NATS_URL: 'NATS server with JetStream; unset: hotbed starts its own',
+  HOTBED_NATS_USER: 'user name at the broker',
+  HOTBED_OPS_HOST: 'address of the operations server of a process',
+  HOTBED_OPS_PORT: 'port for /healthz, /readyz and /metrics of a process without a gateway',
+  HOTBED_POSTGRES_PORT: 'port of the embedded PostgreSQL; 0 = any free one',
+  HOTBED_SHUTDOWN_TIMEOUT_MS: 'time that a process has to stop after SIGTERM',
+  HOTBED_STREAM_MAX_AGE_HOURS: 'how long the broker keeps events (the log keeps them for ever)',
+  HOTBED_STREAM_MAX_BYTES: 'room of each event stream on the broker, bytes',
+  HOTBED_VERIFIER_DIR: 'folder of own verifiers',
+  HOTBED_WORKER_NAME: 'stable name of a worker; default: worker-1',
+} as const satisfies Record<`HOTBED_${string}`, string>;
+
+export type VariableName = keyof typeof VARIABLES;
+
+export function isVariable(name: string): name is VariableName {
+  return Object.hasOwn(VARIABLES, name);
+}
