@@ -1,0 +1,136 @@
+import { EngineFault, toEngineFault } from './engine.errors';
+import type {
+  AdamParams,
+  AdapterFile,
+  AdapterHandle,
+  AdapterSpec,
+  Datum,
+  Engine,
+  EngineInfo,
+  EngineStats,
+  ForwardBackwardResult,
+  Loss,
+  OptimStepResult,
+  PolicyHandle,
+  SampleRequest,
+  SampleResult,
+} from './engine.types';
+import type { NativeEngine } from './native-addon';
+
+/** The addon behind the contract: plain errors become `EngineFault`, an `AbortSignal` becomes a cancel. */
+export class AddonEngine implements Engine {
+  private disposing: Promise<void> | null = null;
+
+  constructor(private readonly native: NativeEngine) {}
+
+  info(): EngineInfo {
+    return answer(() => this.native.info());
+  }
+
+  stats(): EngineStats {
+    return answer(() => this.native.stats());
+  }
+
+  createAdapter(spec: AdapterSpec): Promise<AdapterHandle> {
+    return settle(this.native.createAdapter(spec));
+  }
+
+  specOf(adapter: AdapterHandle): AdapterSpec {
+    return answer(() => this.native.specOf(adapter));
+  }
+
+  dropAdapter(adapter: AdapterHandle): Promise<void> {
+    return settle(this.native.dropAdapter(adapter));
+  }
+
+  pin(adapter: AdapterHandle): Promise<PolicyHandle> {
+    return settle(this.native.pin(adapter));
+  }
+
+  release(policy: PolicyHandle): void {
+    answer(() => this.native.release(policy));
+  }
+
+  async sample(request: SampleRequest, signal?: AbortSignal): Promise<SampleResult> {
+    if (signal?.aborted) throw new EngineFault('cancelled', 'the sampling call was cancelled before it began');
+    const call = this.native.sample(request);
+    // A refused request has no id; a disposed engine has rejected the call already.
+    const cancel = () => {
+      if (call.id !== 0 && this.disposing === null) this.native.cancel(call.id);
+    };
+    signal?.addEventListener('abort', cancel, { once: true });
+    try {
+      return await settle(call.result);
+    } finally {
+      signal?.removeEventListener('abort', cancel);
+    }
+  }
+
+  forward(adapter: AdapterHandle | null, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult> {
+    return settle(this.native.forward(adapter, loss, datums));
+  }
+
+  forwardBackward(adapter: AdapterHandle, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult> {
+    return settle(this.native.forwardBackward(adapter, loss, datums));
+  }
+
+  optimStep(adapter: AdapterHandle, params: AdamParams): Promise<OptimStepResult> {
+    return settle(this.native.optimStep(adapter, params));
+  }
+
+  stateDigest(adapter: AdapterHandle, opIndex: string): Promise<string> {
+    return settle(this.native.stateDigest(adapter, opIndex));
+  }
+
+  weightsDigest(policy: PolicyHandle): Promise<string> {
+    return settle(this.native.weightsDigest(policy));
+  }
+
+  snapshot(adapter: AdapterHandle, opIndex: string, path: string): Promise<AdapterFile> {
+    return settle(this.native.snapshot(adapter, opIndex, path));
+  }
+
+  restore(path: string): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }> {
+    return settle(this.native.restore(path));
+  }
+
+  exportWeights(policy: PolicyHandle, path: string): Promise<AdapterFile> {
+    return settle(this.native.exportWeights(policy, path));
+  }
+
+  peftConfig(policy: PolicyHandle): string {
+    return answer(() => this.native.peftConfig(policy));
+  }
+
+  async importPeft(folder: string, seed: string): Promise<{ adapter: AdapterHandle; spec: AdapterSpec }> {
+    const { adapter, spec } = await settle(this.native.importPeft(folder, seed));
+    return { adapter, spec };
+  }
+
+  async tensors(adapter: AdapterHandle, what: 'weight' | 'm' | 'v' | 'gradient'): Promise<Map<string, Float32Array>> {
+    return new Map(await settle(this.native.tensors(adapter, what)));
+  }
+
+  logits(policy: PolicyHandle | null, tokens: Int32Array): Promise<Float32Array> {
+    return settle(this.native.logits(policy, tokens));
+  }
+
+  dispose(): Promise<void> {
+    this.disposing ??= settle(this.native.dispose());
+    return this.disposing;
+  }
+}
+
+function answer<T>(call: () => T): T {
+  try {
+    return call();
+  } catch (error) {
+    throw toEngineFault(error);
+  }
+}
+
+function settle<T>(result: Promise<T>): Promise<T> {
+  return result.catch((error: unknown) => {
+    throw toEngineFault(error);
+  });
+}

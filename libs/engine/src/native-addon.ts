@@ -1,0 +1,73 @@
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import type {
+  AdamParams,
+  AdapterFile,
+  AdapterHandle,
+  AdapterSpec,
+  Datum,
+  EngineInfo,
+  EngineOptions,
+  EngineStats,
+  ForwardBackwardResult,
+  Loss,
+  OptimStepResult,
+  PolicyHandle,
+  SampleRequest,
+  SampleResult,
+} from './engine.types';
+
+/** Options as the addon takes them. `mutation` reorders one chain on purpose: the isolation benchmark proves with it that it would notice. */
+export interface NativeOptions extends EngineOptions {
+  mutation: boolean;
+}
+
+/** The addon's object: the contract's methods one to one; errors are plain `Error`s with a `code`. */
+export interface NativeEngine {
+  info(): EngineInfo;
+  stats(): EngineStats;
+  createAdapter(spec: AdapterSpec): Promise<AdapterHandle>;
+  specOf(adapter: AdapterHandle): AdapterSpec;
+  dropAdapter(adapter: AdapterHandle): Promise<void>;
+  pin(adapter: AdapterHandle): Promise<PolicyHandle>;
+  release(policy: PolicyHandle): void;
+  /** `id` is for cancel; 0 when the request was refused. */
+  sample(request: SampleRequest): { id: number; result: Promise<SampleResult> };
+  cancel(id: number): void;
+  forward(adapter: AdapterHandle | null, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
+  forwardBackward(adapter: AdapterHandle, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
+  optimStep(adapter: AdapterHandle, params: AdamParams): Promise<OptimStepResult>;
+  stateDigest(adapter: AdapterHandle, opIndex: string): Promise<string>;
+  weightsDigest(policy: PolicyHandle): Promise<string>;
+  snapshot(adapter: AdapterHandle, opIndex: string, path: string): Promise<AdapterFile>;
+  restore(path: string): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
+  exportWeights(policy: PolicyHandle, path: string): Promise<AdapterFile>;
+  peftConfig(policy: PolicyHandle): string;
+  importPeft(folder: string, seed: string): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
+  tensors(adapter: AdapterHandle, what: string): Promise<[string, Float32Array][]>;
+  logits(policy: PolicyHandle | null, tokens: Int32Array): Promise<Float32Array>;
+  dispose(): Promise<void>;
+}
+
+interface NativeAddon {
+  open(options: NativeOptions): Promise<NativeEngine>;
+}
+
+const ADDON = join('native', 'build', 'Release', 'hotbed.node');
+
+/** The addon stands at the repository's root, above this file both as source and as build output. */
+function addonPath(): string {
+  let folder = __dirname;
+  while (!existsSync(join(folder, ADDON))) {
+    const parent = dirname(folder);
+    if (parent === folder) throw new Error(`${ADDON} is missing: build it with "npm run build:native"`);
+    folder = parent;
+  }
+  return join(folder, ADDON);
+}
+
+/** Loads the addon (once per process and thread; Node keeps it). */
+export function nativeAddon(): NativeAddon {
+  return createRequire(__filename)(addonPath()) as NativeAddon;
+}

@@ -1,0 +1,33 @@
+import { AddonEngine } from './addon-engine';
+import { toEngineFault } from './engine.errors';
+import type { Engine, EngineOptions } from './engine.types';
+import { nativeAddon } from './native-addon';
+
+/**
+ * Loads a base from a Hugging Face folder and keeps it in memory until `dispose`.
+ *
+ * @throws EngineFault `invalid_file` (names file, field or tensor), `unsupported_model`, `invalid_argument` (names the
+ * option), `unsupported_cpu`, `out_of_memory`, `io`.
+ */
+export async function openEngine(options: EngineOptions): Promise<Engine> {
+  return openMutableEngine(options, false);
+}
+
+/** With `mutation` one chain is reordered on purpose; only the isolation benchmark and its test ask for it. */
+export async function openMutableEngine(options: EngineOptions, mutation: boolean): Promise<Engine> {
+  try {
+    return new AddonEngine(await nativeAddon().open({ ...options, mutation }));
+  } catch (error) {
+    throw toEngineFault(error);
+  }
+}
+
+/** Fits a small base and tens of adapters; a worker passes its own figures. */
+export const DEFAULT_ENGINE_OPTIONS: Omit<EngineOptions, 'modelFolder'> = {
+  kernels: null,
+  threads: null,
+  kvCacheMiB: 256,
+  activationBudgetMiB: 512,
+  maxStepRows: 256,
+  maxTrainRows: 2048,
+};
