@@ -1,8 +1,11 @@
-// The state of one LoRA adapter: spec, tensors in one fixed order, step. Plain data; the engine thread owns live ones.
+// The state of one LoRA adapter: spec, tensors in one fixed order, step. Plain data; the engine
+// thread owns live ones.
 //
-// 1. Tensors stand in N8's order (layer; q, k, v, o, gate, up, down; A, then B) in flat buffers with one common
+// 1. Tensors stand in N8's order (layer; q, k, v, o, gate, up, down; A, then B) in flat buffers
+// with one common
 //    layout, so weights, moments and gradient of a tensor are found at the same offset.
-// 2. A published weight buffer (`shared_ptr<const ...>`) is immutable for life; an optimizer step writes into a fresh
+// 2. A published weight buffer (`shared_ptr<const ...>`) is immutable for life; an optimizer step
+// writes into a fresh
 //    one while anybody else still holds the old one (copy-on-write), and in place when nobody does.
 // 3. A is [rank][d_in], B is [d_out][rank], both row-major fp32: PEFT's layout.
 #ifndef HOTBED_ENGINE_ADAPTER_STATE_H_
@@ -82,7 +85,8 @@ class AdapterLayout {
 
 // A and B at one operation index: what a sequence pins (N10).
 struct AdapterWeights {
-  AdapterWeights(std::shared_ptr<const AdapterSpec> spec, std::shared_ptr<const AdapterLayout> layout);
+  AdapterWeights(std::shared_ptr<const AdapterSpec> spec,
+                 std::shared_ptr<const AdapterLayout> layout);
 
   std::shared_ptr<const AdapterSpec> spec;
   std::shared_ptr<const AdapterLayout> layout;
@@ -91,7 +95,8 @@ struct AdapterWeights {
   const float* at(const AdapterTensor& tensor) const { return values.data() + tensor.offset; }
   float* at(const AdapterTensor& tensor) { return values.data() + tensor.offset; }
 
-  // The executor's own form of the same numbers, made when first needed; touched by the engine thread alone.
+  // The executor's own form of the same numbers, made when first needed; touched by the engine
+  // thread alone.
   mutable std::shared_ptr<void> executor_copy;
 };
 
@@ -105,19 +110,22 @@ struct AdapterState {
   AlignedBuffer<float> gradient;  // [buffer_size]
   uint64_t step = 0;              // optimizer steps taken
 
-  // Whoever changes a buffer counts it here; a digest rehashes only what has counted on since (see StateDigester).
+  // Whoever changes a buffer counts it here; a digest rehashes only what has counted on since (see
+  // StateDigester).
   uint64_t weights_changes = 0;
   uint64_t moments_changes = 0;
   uint64_t gradient_changes = 0;
 };
 
-// Throws EngineFault invalid_argument naming the field. lm_head is refused: the head carries no adapter in f32-1.
+// Throws EngineFault invalid_argument naming the field. lm_head is refused: the head carries no
+// adapter in f32-1.
 void ValidateSpec(const AdapterSpec& spec);
 
 // An own copy of moments and gradient; the weights are shared.
 std::unique_ptr<AdapterState> CopyOf(const AdapterState& state);
 
-// The shapes of `spec` on a base, every value +0, step 0: what the initialiser and readers of files fill in.
+// The shapes of `spec` on a base, every value +0, step 0: what the initialiser and readers of files
+// fill in.
 std::unique_ptr<AdapterState> ZeroAdapterState(const ModelConfig& config, const AdapterSpec& spec);
 
 }  // namespace hotbed

@@ -1,11 +1,16 @@
-// One frozen base in memory, many LoRA adapters on it: sampling with continuous batching, training with mixed passes.
+// One frozen base in memory, many LoRA adapters on it: sampling with continuous batching, training
+// with mixed passes.
 //
-// 1. Every value returned is a function of (base, numerics id, adapter state, the call's own arguments), never of what
+// 1. Every value returned is a function of (base, numerics id, adapter state, the call's own
+// arguments), never of what
 //    else is running, of arrival order, threads, chunk sizes or kernel path.
-// 2. Calls on one adapter apply in the order in which they were made; calls on different adapters interleave freely.
+// 2. Calls on one adapter apply in the order in which they were made; calls on different adapters
+// interleave freely.
 // 3. A rejected call leaves the adapter exactly as it was before the call.
-// 4. Submission never blocks and may come from any thread. A callback runs exactly once, on the engine thread (or, when
-//    the arguments are refused at the door or the engine is stopped, on the caller's), and must not block.
+// 4. Submission never blocks and may come from any thread. A callback runs exactly once, on the
+// engine thread (or, when
+//    the arguments are refused at the door or the engine is stopped, on the caller's), and must not
+//    block.
 // 5. Structs and their order mirror the JS contract; absent = nullopt (there: null).
 #ifndef HOTBED_ENGINE_ENGINE_H_
 #define HOTBED_ENGINE_ENGINE_H_
@@ -25,14 +30,16 @@
 namespace hotbed {
 
 struct EngineOptions {
-  std::optional<std::string> kernels;  // "scalar" | "avx2" | "avx512"; absent = the best this CPU offers
-  std::optional<int> threads;          // absent = physical cores that the process may use
+  std::optional<std::string>
+      kernels;                 // "scalar" | "avx2" | "avx512"; absent = the best this CPU offers
+  std::optional<int> threads;  // absent = physical cores that the process may use
   int kv_cache_mib = 256;
   int activation_budget_mib = 512;
   int max_step_rows = 256;
   int max_train_rows = 2048;
-  // Reorders one chain on purpose (the merge of two halves instead of one run in a LoRA product of rows that share
-  // a step with another adapter). Only the isolation benchmark sets it, to prove that it would notice.
+  // Reorders one chain on purpose (the merge of two halves instead of one run in a LoRA product of
+  // rows that share a step with another adapter). Only the isolation benchmark sets it, to prove
+  // that it would notice.
   bool mutation = false;
 };
 
@@ -176,10 +183,12 @@ class Engine {
   void Pin(AdapterHandle adapter, Done<PolicyHandle> done);
   // Unknown handles are ignored. Running samples keep what they pinned.
   void Release(PolicyHandle policy);
-  // The pinned tensors, for digests and export. Throws EngineFault invalid_argument for an unknown handle.
+  // The pinned tensors, for digests and export. Throws EngineFault invalid_argument for an unknown
+  // handle.
   std::shared_ptr<const AdapterWeights> WeightsOf(PolicyHandle policy) const;
-  // The whole training state as of all calls made on the adapter before this one: an own copy (weights shared), for
-  // digests, snapshots and tests, so that files are written off the engine thread.
+  // The whole training state as of all calls made on the adapter before this one: an own copy
+  // (weights shared), for digests, snapshots and tests, so that files are written off the engine
+  // thread.
   void CopyState(AdapterHandle adapter, Done<std::shared_ptr<const AdapterState>> done);
 
   RequestId Sample(SampleRequest request, Done<SampleResult> done);

@@ -1,0 +1,131 @@
+#include "engine/cpu_executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/cpu_buffers.h"
+
+namespace hotbed {
+
+namespace {
+// Pages are taken from the system in slabs of this many, as they are first used.
+constexpr size_t kPagesPerSlab = 16;
+}  // namespace
+
+CpuExecutor::CpuExecutor(const CpuExecutorOptions& options, const ModelConfig& config,
+                         ModelWeights weights)
+    : options_(options),
+      kernels_(kernels::kernels(options.path)),
+      pool_(options.threads),
+      model_(config, std::move(weights), kernels_, pool_),
+      context_{kernels_, pool_, model_, options.mutation, {}, {}},
+      layer_page_floats_(kernels::kvPageFloats(config.num_kv_heads, config.head_dim)),
+      sampling_(std::make_unique<SamplingBuffers>()),
+      training_(std::make_unique<TrainingBuffers>()) {}
+
+CpuExecutor::~CpuExecutor() = default;
+
+size_t CpuExecutor::page_bytes() const {
+  return layer_page_floats_ * model_.config().num_layers * sizeof(float);
+}
+
+size_t CpuExecutor::base_bytes() const { return model_.bytes(); }
+
+void CpuExecutor::InitializeAdapter(AdapterState* state) {
+  for (const AdapterTensor& tensor : state->layout->tensors()) {
+    if (tensor.is_b) continue;
+    kernels::LoraInitArgs args;
+    args.a = state->weights->at(tensor);
+    args.rank = tensor.rows;
+    args.dIn = tensor.cols;
+    args.layer = tensor.layer;
+    args.moduleId = static_cast<unsigned>(tensor.module);
+    args.seed = state->spec->seed;
+    kernels_.loraInit(pool_, args);
+  }
+}
+
+void CpuExecutor::FillCopy(const AdapterWeights& weights, CpuAdapterCopy* copy) {
+  for (const AdapterTensor& tensor : weights.layout->tensors()) {
+    kernels::TransposeArgs args;
+    args.src = weights.at(tensor);
+    args.rows = tensor.rows;
+    args.cols = tensor.cols;
+    args.dst = copy->transposed.data() + tensor.offset;
+    kernels_.transpose(pool_, args);
+  }
+}
+
+const CpuAdapterCopy* CpuExecutor::CopyFor(const AdapterWeights& weights) {
+  if (!weights.executor_copy) {
+    auto copy = std::make_shared<CpuAdapterCopy>();
+    copy->transposed = AlignedBuffer<float>(weights.values.size());
+    FillCopy(weights, copy.get());
+    weights.executor_copy = std::move(copy);
+  }
+  return static_cast<const CpuAdapterCopy*>(weights.executor_copy.get());
+}
+
+void CpuExecutor::AddLora(const AdapterWeights* weights, size_t row_begin, size_t row_end,
+                          float* gradient, RowContext* rows) {
+  if (!weights || row_begin == row_end) return;
+  LoraRows lora;
+  lora.weights = weights;
+  lora.copy = CopyFor(*weights);
+  lora.gradient = gradient;
+  lora.row_begin = row_begin;
+  lora.row_end = row_end;
+  lora.scale = LoraScale(*weights->spec);
+  rows->lora.push_back(lora);
+  rows->max_rank = std::max<size_t>(rows->max_rank, weights->spec->rank);
+}
+
+float* CpuExecutor::Page(int32_t id) {
+  const size_t slab = static_cast<size_t>(id) / kPagesPerSlab;
+  const size_t page_floats = layer_page_floats_ * model_.config().num_layers;
+  if (slab >= slabs_.size()) slabs_.resize(slab + 1);
+  if (slabs_[slab].size() == 0) slabs_[slab] = AlignedBuffer<float>(kPagesPerSlab * page_floats);
+  return slabs_[slab].data() + id % kPagesPerSlab * page_floats;
+}
+
+void CpuExecutor::CopyPage(const PageCopy& copy) {
+  const ModelConfig& config = model_.config();
+  const size_t rows = static_cast<size_t>(config.num_kv_heads) * config.head_dim;
+  const size_t head_floats = static_cast<size_t>(kPagePositions) * config.head_dim;
+  const size_t used = copy.positions;
+  const float* from = Page(copy.from);
+  float* to = Page(copy.to);
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    for (size_t r = 0; r < rows; ++r) {  // keys: lanes are positions
+      std::memcpy(to + r * kPagePositions, from + r * kPagePositions, used * sizeof(float));
+    }
+    const size_t values = rows * kPagePositions;
+    for (int head = 0; head < config.num_kv_heads; ++head) {
+      const size_t at = values + head * head_floats;
+      std::memcpy(to + at, from + at, used * config.head_dim * sizeof(float));
+    }
+    from += layer_page_floats_;
+    to += layer_page_floats_;
+  }
+}
+
+void CpuExecutor::GatherFinal(const float* x, const size_t* rows, size_t count, float* gathered,
+                              float* normed) {
+  const size_t d = model_.config().hidden_size;
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(gathered + i * d, x + rows[i] * d, d * sizeof(float));
+  }
+  kernels::RmsNormArgs norm;
+  norm.x = gathered;
+  norm.ldx = d;
+  norm.rows = count;
+  norm.n = d;
+  norm.w = model_.final_norm().data();
+  norm.eps = model_.config().rms_norm_eps;
+  norm.y = normed;
+  norm.ldy = d;
+  kernels_.rmsNorm(pool_, norm);
+}
+
+}  // namespace hotbed

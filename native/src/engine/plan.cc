@@ -1,0 +1,29 @@
+#include "engine/plan.h"
+
+namespace hotbed {
+
+void SamplingPlan::Clear() {
+  tokens.clear();
+  positions.clear();
+  segments.clear();
+  copies.clear();
+  spans.clear();
+  page_ids.clear();
+  scores.clear();
+  draws.clear();
+  logits_rows.clear();
+}
+
+void TrainingPlan::Clear() {
+  tokens.clear();
+  positions.clear();
+  segments.clear();
+  datums.clear();
+  runs.clear();
+  target_rows.clear();
+  targets.clear();
+  recorded.clear();
+  weights.clear();
+}
+
+}  // namespace hotbed

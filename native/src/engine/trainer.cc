@@ -1,0 +1,348 @@
+#include "engine/trainer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "engine/fault_of.h"
+
+namespace hotbed {
+
+namespace {
+
+size_t RowsOf(const Datum& datum) {
+  size_t rows = datum.prompt.size() - 1;
+  for (const Branch& branch : datum.branches) rows += branch.tokens.size();
+  return rows;
+}
+
+// What a row of a pass with backward costs against one without.
+constexpr size_t kBackwardCost = 3;
+
+}  // namespace
+
+// One entry of an adapter's queue: a pass call, an optimizer step or a visit.
+struct Trainer::Call {
+  std::unique_ptr<TrainingCall> training;
+  std::function<void(Adapter*)> immediate;
+  std::function<void(const Fault&)> reject;
+
+  // Of a training call.
+  ForwardBackwardResult result;
+  size_t next_datum = 0;
+  size_t planned = 0;  // datums from next_datum that are in the plan
+  AlignedBuffer<float> saved_gradient;
+  bool begun = false;
+};
+
+struct Trainer::Adapter {
+  AdapterHandle handle = 0;
+  std::unique_ptr<AdapterState> state;  // null: the base
+  std::deque<Call> calls;
+  // No call has added to the gradient since it was last zero.
+  bool gradient_is_zero = true;
+
+  bool wants_pass() const { return !calls.empty() && calls.front().training != nullptr; }
+};
+
+Trainer::Trainer(Executor* executor, int max_train_rows, EngineStats* stats)
+    : executor_(executor), max_train_rows_(max_train_rows), stats_(stats) {
+  adapters_.push_back(std::make_unique<Adapter>());
+  by_handle_[0] = adapters_.back().get();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::Add(AdapterHandle handle, std::unique_ptr<AdapterState> state) {
+  auto adapter = std::make_unique<Adapter>();
+  adapter->handle = handle;
+  const float* gradient = state->gradient.data();
+  for (size_t i = 0; i < state->gradient.size() && adapter->gradient_is_zero; ++i) {
+    // -0 is not the zero that a reset gradient has.
+    adapter->gradient_is_zero = gradient[i] == 0 && !std::signbit(gradient[i]);
+  }
+  adapter->state = std::move(state);
+  by_handle_[handle] = adapter.get();
+  adapters_.push_back(std::move(adapter));
+}
+
+bool Trainer::Has(AdapterHandle handle) const {
+  return handle != 0 && by_handle_.count(handle) != 0;
+}
+
+void Trainer::Drop(AdapterHandle handle) {
+  Adapter* adapter = Find(handle);
+  const Fault fault{FaultCode::kCancelled, "adapter: dropped while the call was pending"};
+  std::deque<Call> calls = std::move(adapter->calls);
+  by_handle_.erase(handle);
+  adapters_.erase(std::find_if(adapters_.begin(), adapters_.end(),
+                               [&](const auto& owned) { return owned.get() == adapter; }));
+  for (const Call& call : calls) call.reject(fault);
+}
+
+Trainer::Adapter* Trainer::Find(AdapterHandle handle) { return by_handle_.at(handle); }
+
+void Trainer::Push(AdapterHandle handle, Call call) {
+  Find(handle)->calls.push_back(std::move(call));
+}
+
+void Trainer::Run(AdapterHandle handle, std::unique_ptr<TrainingCall> training) {
+  Call call;
+  call.reject = [done = training->done](const Fault& fault) { done(fault); };
+  call.result.logprobs.resize(training->datums.size());
+  call.training = std::move(training);
+  Push(handle, std::move(call));
+}
+
+void Trainer::OptimStep(AdapterHandle handle, const AdamParams& params,
+                        Done<OptimStepResult> done) {
+  Call call;
+  call.reject = [done](const Fault& fault) { done(fault); };
+  call.immediate = [this, params, done](Adapter* adapter) {
+    AdapterState& state = *adapter->state;
+    if (state.weights.use_count() > 1) {
+      auto own = std::make_shared<AdapterWeights>(state.spec, state.layout);
+      std::memcpy(own->values.data(), state.weights->values.data(), own->values.bytes());
+      state.weights = std::move(own);
+    }
+    // Whoever let go of the weights last, on any thread, has read them before.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    OptimStepResult result = executor_->RunOptimizer(&state, params);
+    adapter->gradient_is_zero = true;
+    done(result);
+  };
+  Push(handle, std::move(call));
+}
+
+void Trainer::Visit(AdapterHandle handle, std::function<void(const AdapterState&)> visit,
+                    std::function<void(const Fault&)> reject) {
+  Call call;
+  call.reject = std::move(reject);
+  call.immediate = [visit = std::move(visit)](Adapter* adapter) { visit(*adapter->state); };
+  Push(handle, std::move(call));
+}
+
+void Trainer::RejectAll(const Fault& fault) {
+  for (const auto& adapter : adapters_) {
+    std::deque<Call> calls = std::move(adapter->calls);
+    adapter->calls.clear();
+    for (const Call& call : calls) call.reject(fault);
+  }
+}
+
+void Trainer::RunImmediate() {
+  for (const auto& adapter : adapters_) Advance(adapter.get());
+}
+
+void Trainer::Advance(Adapter* adapter) {
+  while (!adapter->calls.empty() && adapter->calls.front().immediate) {
+    const Call call = std::move(adapter->calls.front());
+    adapter->calls.pop_front();
+    try {
+      call.immediate(adapter);
+    } catch (...) {
+      call.reject(FaultOf(std::current_exception()));
+    }
+  }
+}
+
+bool Trainer::has_pass() const {
+  for (const auto& adapter : adapters_) {
+    if (adapter->wants_pass()) return true;
+  }
+  return false;
+}
+
+size_t Trainer::adapters() const { return adapters_.size() - 1; }
+
+void Trainer::ForEach(const std::function<void(const AdapterState&)>& visit) const {
+  for (const auto& adapter : adapters_) {
+    if (adapter->state) visit(*adapter->state);
+  }
+}
+
+size_t Trainer::Pass() {
+  BuildPlan();
+  try {
+    for (Adapter* adapter : owners_) BeginCall(adapter, &adapter->calls.front());
+    executor_->RunTraining(plan_, &output_);
+  } catch (...) {
+    FailPlan(FaultOf(std::current_exception()));
+    return plan_.rows();
+  }
+  size_t cost = 0;
+  size_t adapters = 0;
+  for (const TrainingSegment& segment : plan_.segments) {
+    cost += (segment.row_end - segment.row_begin) * (segment.backward ? kBackwardCost : 1);
+    adapters += segment.adapter != nullptr;
+  }
+  ++stats_->train_passes;
+  if (adapters > 1) ++stats_->mixed_train_passes;
+  stats_->train_pass_adapters += adapters;
+  stats_->tokens_trained += plan_.rows();
+  Deliver();
+  return cost;
+}
+
+// Datums are dealt one by one, adapter after adapter, until the next does not fit anywhere.
+void Trainer::BuildPlan() {
+  plan_.Clear();
+  owners_.clear();
+  std::vector<Adapter*> waiting;
+  for (size_t i = 0; i < adapters_.size(); ++i) {
+    Adapter* adapter = adapters_[(turn_ + i) % adapters_.size()].get();
+    if (!adapter->wants_pass()) continue;
+    adapter->calls.front().planned = 0;
+    waiting.push_back(adapter);
+  }
+  ++turn_;
+  size_t rows = 0;
+  for (bool dealt = true; dealt;) {
+    dealt = false;
+    for (Adapter* adapter : waiting) {
+      Call& call = adapter->calls.front();
+      const size_t next = call.next_datum + call.planned;
+      if (next == call.training->datums.size()) continue;
+      const size_t more = RowsOf(call.training->datums[next]);
+      if (rows != 0 && rows + more > max_train_rows_) continue;
+      ++call.planned;
+      rows += more;
+      dealt = true;
+    }
+  }
+
+  for (bool backward : {true, false}) {
+    for (Adapter* adapter : waiting) {
+      const Call& call = adapter->calls.front();
+      const TrainingCall& training = *call.training;
+      if (training.backward != backward || call.planned == 0) continue;
+      TrainingSegment segment;
+      segment.adapter = adapter->state.get();
+      segment.backward = backward;
+      segment.loss = training.loss.name;
+      segment.clip_low = static_cast<float>(training.loss.clip_low.value_or(0));
+      segment.clip_high = static_cast<float>(training.loss.clip_high.value_or(0));
+      segment.row_begin = plan_.rows();
+      segment.datum_begin = plan_.datums.size();
+      for (size_t i = 0; i < call.planned; ++i) {
+        AddDatum(training.datums[call.next_datum + i], training.loss.name);
+      }
+      segment.row_end = plan_.rows();
+      segment.datum_end = plan_.datums.size();
+      plan_.segments.push_back(segment);
+      owners_.push_back(adapter);
+    }
+  }
+}
+
+void Trainer::AddDatum(const Datum& datum, LossName loss) {
+  const std::vector<int32_t>& prompt = datum.prompt;
+  const size_t shared = prompt.size() - 1;
+  TrainingDatum entry;
+  entry.run_begin = plan_.runs.size();
+  entry.target_begin = plan_.targets.size();
+  const auto add_row = [&](int32_t token, size_t position) {
+    plan_.tokens.push_back(token);
+    plan_.positions.push_back(static_cast<int32_t>(position));
+  };
+  for (const Branch& branch : datum.branches) {
+    plan_.runs.push_back({plan_.rows(), branch.tokens.size(), shared});
+    const std::vector<float>& weights =
+        loss == LossName::kCrossEntropy ? *branch.weights : *branch.advantages;
+    for (size_t i = 0; i < branch.tokens.size(); ++i) {
+      plan_.target_rows.push_back(plan_.rows());
+      plan_.targets.push_back(branch.tokens[i]);
+      plan_.weights.push_back(weights[i]);
+      plan_.recorded.push_back(loss == LossName::kCrossEntropy ? 0.0f : (*branch.logprobs)[i]);
+      add_row(i == 0 ? prompt.back() : branch.tokens[i - 1], shared + i);
+    }
+  }
+  entry.run_end = plan_.runs.size();
+  entry.target_end = plan_.targets.size();
+  entry.shared_begin = plan_.rows();
+  entry.shared_count = shared;
+  for (size_t i = 0; i < shared; ++i) add_row(prompt[i], i);
+  plan_.datums.push_back(entry);
+}
+
+void Trainer::BeginCall(Adapter* adapter, Call* call) {
+  if (call->begun || !call->training->backward) return;
+  if (!adapter->gradient_is_zero) {
+    const AlignedBuffer<float>& gradient = adapter->state->gradient;
+    call->saved_gradient = AlignedBuffer<float>(gradient.size());
+    std::memcpy(call->saved_gradient.data(), gradient.data(), gradient.bytes());
+  }
+  call->begun = true;
+  adapter->gradient_is_zero = false;
+}
+
+void Trainer::RestoreGradient(Adapter* adapter, Call* call) {
+  if (!call->begun) return;
+  AlignedBuffer<float>& gradient = adapter->state->gradient;
+  if (call->saved_gradient.size() != 0) {
+    std::memcpy(gradient.data(), call->saved_gradient.data(), gradient.bytes());
+  } else {
+    std::memset(gradient.data(), 0, gradient.bytes());
+    adapter->gradient_is_zero = true;
+  }
+}
+
+void Trainer::FailPlan(const Fault& fault) {
+  for (Adapter* adapter : owners_) {
+    Call call = std::move(adapter->calls.front());
+    adapter->calls.pop_front();
+    RestoreGradient(adapter, &call);
+    call.reject(fault);
+  }
+}
+
+void Trainer::Deliver() {
+  for (size_t s = 0; s < plan_.segments.size(); ++s) {
+    const TrainingSegment& segment = plan_.segments[s];
+    Adapter* adapter = owners_[s];
+    Call& call = adapter->calls.front();
+    std::string not_finite;
+    for (size_t i = segment.datum_begin; i < segment.datum_end && not_finite.empty(); ++i) {
+      const TrainingDatum& datum = plan_.datums[i];
+      const size_t index = call.next_datum + (i - segment.datum_begin);
+      auto& branches = call.result.logprobs[index];
+      branches.clear();
+      size_t target = datum.target_begin;
+      for (size_t r = datum.run_begin; r < datum.run_end; ++r) {
+        const float* begin = output_.logprobs.data() + target;
+        const size_t count = plan_.runs[r].row_count;
+        branches.emplace_back(begin, begin + count);
+        for (size_t t = 0; t < count && not_finite.empty(); ++t) {
+          if (std::isfinite(begin[t])) continue;
+          not_finite = "datums[" + std::to_string(index) + "].branches[" +
+                       std::to_string(r - datum.run_begin) + "].tokens[" + std::to_string(t) +
+                       "]: the model's log-prob is not finite";
+        }
+        target += count;
+      }
+      call.result.loss_sum += output_.datum_loss[i];
+      call.result.tokens += datum.target_end - datum.target_begin;
+      if (not_finite.empty() && !std::isfinite(output_.datum_loss[i])) {
+        not_finite = "datums[" + std::to_string(index) + "]: its loss is not finite";
+      }
+    }
+    if (!not_finite.empty()) {
+      Call failed = std::move(call);
+      adapter->calls.pop_front();
+      RestoreGradient(adapter, &failed);
+      failed.reject({FaultCode::kNotFinite, not_finite});
+      continue;
+    }
+    call.next_datum += call.planned;
+    if (call.next_datum < call.training->datums.size()) continue;
+    Call finished = std::move(call);
+    adapter->calls.pop_front();
+    finished.training->done(std::move(finished.result));
+  }
+}
+
+}  // namespace hotbed

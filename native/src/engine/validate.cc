@@ -1,0 +1,177 @@
+#include "engine/validate.h"
+
+#include <cmath>
+#include <string>
+
+#include "engine/fault.h"
+
+namespace hotbed {
+
+namespace {
+
+[[noreturn]] void Refuse(const std::string& field, const std::string& message) {
+  throw EngineFault(FaultCode::kInvalidArgument, field + ": " + message);
+}
+
+void AtLeast(const char* field, double value, double least) {
+  if (!(value >= least)) {
+    Refuse(field, "expected " + std::to_string(static_cast<long long>(least)) + " or more, got " +
+                      std::to_string(static_cast<long long>(value)));
+  }
+}
+
+void InRange(const char* field, double value, double low, double high) {
+  if (!(value >= low && value < high)) {
+    Refuse(field, "expected a number in [" + std::to_string(low) + ", " + std::to_string(high) +
+                      "), got " + std::to_string(value));
+  }
+}
+
+void Finite(const std::string& field, const std::vector<float>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) {
+      Refuse(field + "[" + std::to_string(i) + "]",
+             "expected a finite number, got " + std::to_string(values[i]));
+    }
+  }
+}
+
+// `values` belongs to this loss when `wanted`, and then has one finite number per token.
+void PerToken(const std::string& field, const std::optional<std::vector<float>>& values,
+              bool wanted, const char* loss, size_t tokens) {
+  if (wanted && !values) Refuse(field, std::string("required by ") + loss);
+  if (!wanted && values) Refuse(field, std::string("expected null for ") + loss);
+  if (!values) return;
+  if (values->size() != tokens) {
+    Refuse(field, "expected " + std::to_string(tokens) + " numbers, one per token, got " +
+                      std::to_string(values->size()));
+  }
+  Finite(field, *values);
+}
+
+const char* LossWord(LossName name) {
+  switch (name) {
+    case LossName::kCrossEntropy:
+      return "cross_entropy";
+    case LossName::kImportanceSampling:
+      return "importance_sampling";
+    case LossName::kPpo:
+      return "ppo";
+  }
+  return "";
+}
+
+void ValidateLoss(const Loss& loss) {
+  if (loss.name != LossName::kPpo) {
+    if (loss.clip_low || loss.clip_high) {
+      Refuse(loss.clip_low ? "loss.clipLow" : "loss.clipHigh",
+             std::string("expected null for ") + LossWord(loss.name));
+    }
+    return;
+  }
+  if (!loss.clip_low || !std::isfinite(*loss.clip_low) || *loss.clip_low < 0) {
+    Refuse("loss.clipLow", "ppo needs a finite ratio, 0 or more");
+  }
+  if (!loss.clip_high || !std::isfinite(*loss.clip_high) || *loss.clip_high < *loss.clip_low) {
+    Refuse("loss.clipHigh", "ppo needs a finite ratio, clipLow or more");
+  }
+}
+
+}  // namespace
+
+void ValidateOptions(const EngineOptions& options) {
+  if (options.threads) AtLeast("threads", *options.threads, 1);
+  if (options.threads && *options.threads > 256) Refuse("threads", "expected 256 or fewer");
+  AtLeast("kvCacheMiB", options.kv_cache_mib, 1);
+  AtLeast("activationBudgetMiB", options.activation_budget_mib, 0);
+  AtLeast("maxStepRows", options.max_step_rows, 1);
+  AtLeast("maxTrainRows", options.max_train_rows, 1);
+}
+
+void ValidateTokens(const ModelConfig& config, const std::string& field,
+                    const std::vector<int32_t>& tokens) {
+  if (tokens.empty()) Refuse(field, "expected at least one token id");
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= config.vocab_size) {
+      Refuse(field + "[" + std::to_string(i) + "]", "token id " + std::to_string(tokens[i]) +
+                                                        " is outside 0.." +
+                                                        std::to_string(config.vocab_size - 1));
+    }
+  }
+  if (tokens.size() > static_cast<size_t>(config.max_position)) {
+    Refuse(field, std::to_string(tokens.size()) + " tokens exceed the context length of " +
+                      std::to_string(config.max_position));
+  }
+}
+
+void ValidateSampleRequest(const ModelConfig& config, const SampleRequest& request) {
+  ValidateTokens(config, "prompt", request.prompt);
+  if (request.prompt.size() == static_cast<size_t>(config.max_position)) {
+    Refuse("prompt", std::to_string(request.prompt.size()) +
+                         " tokens leave no room to generate within the context length of " +
+                         std::to_string(config.max_position));
+  }
+  if (request.seeds.empty()) Refuse("seeds", "expected at least one seed, one per sequence");
+  const SamplingParams& params = request.params;
+  if (!std::isfinite(params.temperature) || params.temperature < 0) {
+    Refuse("params.temperature", "expected 0 (argmax) or a finite number above it");
+  }
+  const float temperature = static_cast<float>(params.temperature);
+  if (params.temperature > 0 && (!std::isnormal(temperature) || temperature < 1e-5f)) {
+    Refuse("params.temperature", "expected 0 (argmax), or 1e-5 or more");
+  }
+  if (params.top_k < 0) Refuse("params.topK", "expected 0 (off) or more");
+  if (!(params.top_p > 0)) Refuse("params.topP", "expected a number above 0; 1 or more is off");
+  if (params.max_tokens < 1) Refuse("params.maxTokens", "expected 1 or more");
+  for (size_t i = 0; i < params.stop_token_ids.size(); ++i) {
+    const int32_t id = params.stop_token_ids[i];
+    if (id < 0 || id >= config.vocab_size) {
+      Refuse("params.stopTokenIds[" + std::to_string(i) + "]",
+             "token id " + std::to_string(id) + " is outside 0.." +
+                 std::to_string(config.vocab_size - 1));
+    }
+  }
+}
+
+void ValidateTrainingCall(const ModelConfig& config, const Loss& loss,
+                          const std::vector<Datum>& datums) {
+  ValidateLoss(loss);
+  if (datums.empty()) Refuse("datums", "expected at least one datum");
+  const char* word = LossWord(loss.name);
+  const bool weighted = loss.name == LossName::kCrossEntropy;
+  for (size_t i = 0; i < datums.size(); ++i) {
+    const Datum& datum = datums[i];
+    const std::string at = "datums[" + std::to_string(i) + "]";
+    ValidateTokens(config, at + ".prompt", datum.prompt);
+    if (datum.branches.empty()) Refuse(at + ".branches", "expected at least one branch");
+    for (size_t b = 0; b < datum.branches.size(); ++b) {
+      const Branch& branch = datum.branches[b];
+      const std::string in = at + ".branches[" + std::to_string(b) + "]";
+      ValidateTokens(config, in + ".tokens", branch.tokens);
+      const size_t rows = datum.prompt.size() + branch.tokens.size() - 1;
+      if (rows > static_cast<size_t>(config.max_position)) {
+        Refuse(in + ".tokens", "prompt and completion need " + std::to_string(rows) +
+                                   " positions, the context length is " +
+                                   std::to_string(config.max_position));
+      }
+      PerToken(in + ".weights", branch.weights, weighted, word, branch.tokens.size());
+      PerToken(in + ".logprobs", branch.logprobs, !weighted, word, branch.tokens.size());
+      PerToken(in + ".advantages", branch.advantages, !weighted, word, branch.tokens.size());
+    }
+  }
+}
+
+void ValidateAdamParams(const AdamParams& params) {
+  InRange("params.learningRate", params.learning_rate, 0, 1e30);
+  InRange("params.beta1", params.beta1, 0, 1);
+  InRange("params.beta2", params.beta2, 0, 1);
+  InRange("params.eps", params.eps, 0, 1e30);
+  // 0 / (sqrt(0) + 0) would make NaN of every parameter that has no gradient yet.
+  if (!(static_cast<float>(params.eps) > 0)) {
+    Refuse("params.eps", "expected a number above 0 in float32");
+  }
+  InRange("params.weightDecay", params.weight_decay, 0, 1e30);
+  InRange("params.gradClipNorm", params.grad_clip_norm, 0, 1e300);
+}
+
+}  // namespace hotbed
