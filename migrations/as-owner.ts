@@ -1,0 +1,28 @@
+import type { QueryRunner } from 'typeorm';
+
+/** Owns schema `es`: migrates, and lends its rights to the append function alone. */
+export const OWNER_ROLE = 'hotbed_owner';
+/** What every app runs as: reads the log, executes the append function, changes only its own rows. */
+export const APP_ROLE = 'hotbed_app';
+
+/** Runs the statements as the owner, so that tables and functions belong to it whoever migrates. */
+export async function asOwner(runner: QueryRunner, ...statements: string[]): Promise<void> {
+  await runner.query(`SET ROLE ${OWNER_ROLE}`);
+  try {
+    for (const statement of statements) await runner.query(statement);
+  } finally {
+    await runner.query('RESET ROLE');
+  }
+}
+
+/** A schema for an app's read model: the app role may read and write its tables, never change them. */
+export async function createReadModelSchema(runner: QueryRunner, schema: string, ...tables: string[]): Promise<void> {
+  await asOwner(
+    runner,
+    `CREATE SCHEMA IF NOT EXISTS ${schema}`,
+    `GRANT USAGE ON SCHEMA ${schema} TO ${APP_ROLE}`,
+    ...tables,
+    `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA ${schema} TO ${APP_ROLE}`,
+    `GRANT USAGE ON ALL SEQUENCES IN SCHEMA ${schema} TO ${APP_ROLE}`,
+  );
+}
