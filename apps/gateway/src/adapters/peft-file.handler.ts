@@ -1,0 +1,35 @@
+import { createReadStream, type ReadStream } from 'node:fs';
+import { Inject, Injectable } from '@nestjs/common';
+import { NotFound, type BlobStore } from '#hotbed/contracts';
+import { COMMANDS_PORT, type Commands } from '../http/commands';
+import { splitModelRef } from '../samples/sample.handler';
+
+/** Injection token. */
+export const BLOB_STORE = Symbol('BlobStore');
+
+export interface PeftFile {
+  digest: string;
+  size: number;
+  mediaType: string;
+  stream: ReadStream;
+}
+
+/** Opens the files of a version in PEFT's layout. */
+@Injectable()
+export class PeftFileHandler {
+  constructor(
+    @Inject(COMMANDS_PORT) private readonly commands: Commands,
+    @Inject(BLOB_STORE) private readonly blobs: BlobStore,
+  ) {}
+
+  async open(tenantId: string, modelRef: string, file: string): Promise<PeftFile> {
+    const { adapter, ref } = splitModelRef(modelRef);
+    const { version } = await this.commands.request(tenantId, 'registry', 'resolve', { adapter, ref });
+    const blob = { 'adapter_model.safetensors': version.weightsFile, 'adapter_config.json': version.configFile }[file];
+    if (blob === undefined) {
+      throw new NotFound('file', file, 'a version has adapter_model.safetensors and adapter_config.json');
+    }
+    const path = await this.blobs.pathOf(tenantId, blob.digest);
+    return { ...blob, stream: createReadStream(path) };
+  }
+}

@@ -1,0 +1,110 @@
+import {
+  DomainError,
+  NameTaken,
+  NotFound,
+  SYSTEM_TENANT_ID,
+  newId,
+  streamId,
+  type AnyNewEvent,
+  type CommandReply,
+  type CommandRequest,
+  type EventStore,
+} from '#hotbed/contracts';
+import type { AsOfStamp } from '../projection/as-of';
+import type { TenantsReadModel } from './tenants.read-model';
+
+const ACTOR = 'app:registry';
+
+/** Tenants and their API keys. Only the platform itself (the system tenant) may ask. */
+export class TenantsHandler {
+  constructor(
+    private readonly events: EventStore,
+    private readonly tenants: TenantsReadModel,
+    private readonly asOf: AsOfStamp,
+    private readonly now: () => number = Date.now,
+  ) {}
+
+  /** Idempotent by name: an existing tenant is returned with `created: false`. */
+  async createTenant(
+    callerTenantId: string,
+    { name }: CommandRequest<'registry', 'create-tenant'>,
+  ): Promise<CommandReply<'registry', 'create-tenant'>> {
+    assertSystem(callerTenantId);
+    const existing = await this.events.idOfName(SYSTEM_TENANT_ID, 'tenant', name);
+    if (existing !== null) return { tenantId: existing, name, created: false };
+    const tenantId = newId();
+    try {
+      await this.append(tenantId, 'none', { type: 'TenantCreated', payload: { tenantId, name } }, [
+        { tenantId: SYSTEM_TENANT_ID, kind: 'tenant', name, id: tenantId },
+      ]);
+    } catch (error) {
+      if (!(error instanceof NameTaken)) throw error;
+      const winner = await this.events.idOfName(SYSTEM_TENANT_ID, 'tenant', name);
+      return { tenantId: winner!, name, created: false };
+    }
+    return { tenantId, name, created: true };
+  }
+
+  async issueKey(
+    callerTenantId: string,
+    { tenantId, role, label, keyDigest }: CommandRequest<'registry', 'issue-api-key'>,
+  ): Promise<CommandReply<'registry', 'issue-api-key'>> {
+    assertSystem(callerTenantId);
+    const [created] = await this.events.readStream(streamId('tenant', tenantId), { limit: 1 });
+    if (created === undefined) throw new NotFound('tenant', tenantId);
+    const keyId = newId();
+    await this.append(tenantId, 'exists', {
+      type: 'ApiKeyIssued',
+      payload: { keyId, tenantId, role, label, keyDigest },
+    });
+    return { keyId };
+  }
+
+  async revokeKey(
+    callerTenantId: string,
+    { keyId }: CommandRequest<'registry', 'revoke-api-key'>,
+  ): Promise<CommandReply<'registry', 'revoke-api-key'>> {
+    assertSystem(callerTenantId);
+    const tenantId = await this.tenants.keyOwner(keyId);
+    if (tenantId === null) throw new NotFound('API key', keyId);
+    await this.append(tenantId, 'exists', { type: 'ApiKeyRevoked', payload: { keyId, tenantId } });
+    return { keyId };
+  }
+
+  async authenticate(
+    callerTenantId: string,
+    { keyDigest }: CommandRequest<'registry', 'authenticate'>,
+  ): Promise<CommandReply<'registry', 'authenticate'>> {
+    assertSystem(callerTenantId);
+    return this.tenants.authenticate(keyDigest);
+  }
+
+  /** Answers once the tables show it: the next request may use what this one made. */
+  private async append(
+    tenantId: string,
+    expected: 'none' | 'exists',
+    event: Pick<Extract<AnyNewEvent, { type: 'TenantCreated' | 'ApiKeyIssued' | 'ApiKeyRevoked' }>, 'type' | 'payload'>,
+    names: { tenantId: string; kind: string; name: string; id: string }[] = [],
+  ): Promise<void> {
+    const eventId = newId();
+    const stamped = {
+      ...event,
+      eventId,
+      tenantId,
+      occurredAtMs: this.now(),
+      actor: ACTOR,
+      correlationId: eventId,
+      causationId: null,
+    } as AnyNewEvent;
+    const result = await this.events.append({
+      writes: [{ streamId: streamId('tenant', tenantId), expected, events: [stamped] }],
+      names,
+    });
+    if (result.outcome === 'appended') await this.asOf.reach(result.lastPosition);
+  }
+}
+
+function assertSystem(callerTenantId: string): void {
+  if (callerTenantId === SYSTEM_TENANT_ID) return;
+  throw new DomainError('Forbidden', 'system_only', 'only the platform itself may manage tenants and keys');
+}
