@@ -6,9 +6,17 @@ import {
   type AdapterCreated,
   type AnyStoredEvent,
   type OperationKind,
+  type StoredEvent,
 } from '#hotbed/contracts';
 import type { PlacedOperation } from './apply-operation';
 import type { EventReads } from './event-reads';
+
+export interface OperationOutcome {
+  outcome: 'applied' | 'failed';
+  /** Of state(opIndex). */
+  stateDigest: string;
+  outputDigest: string | null;
+}
 
 /** What the log recorded of one operation; the operation itself is read again when it is needed. */
 export interface OperationRecord {
@@ -16,7 +24,7 @@ export interface OperationRecord {
   /** Stream version of OperationAccepted. */
   acceptedVersion: bigint;
   /** null until it has been applied or has failed. */
-  outcome: { outcome: 'applied' | 'failed'; stateDigest: string; outputDigest: string | null } | null;
+  outcome: OperationOutcome | null;
 }
 
 /** What an adapter's stream says, without the operations' data. `operations[n - 1]` is operation n. */
@@ -82,23 +90,16 @@ export function evolve(history: AdapterHistory, event: AnyStoredEvent): void {
         acceptedVersion: event.streamVersion,
         outcome: null,
       });
-      history.pending.push({
-        opIndex: BigInt(event.payload.opIndex),
-        operation: event.payload.operation,
-        acceptedAt: event.globalPosition,
-      });
+      history.pending.push(placedOperation(event));
       break;
     case 'OperationApplied':
     case 'OperationFailed': {
       const opIndex = BigInt(event.payload.opIndex);
-      const record = recordOf(history, opIndex);
-      record.outcome = {
+      recordOutcome(history, opIndex, {
         outcome: event.type === 'OperationApplied' ? 'applied' : 'failed',
         stateDigest: event.payload.stateDigest,
         outputDigest: event.type === 'OperationApplied' ? event.payload.outputDigest : null,
-      };
-      history.applied = opIndex;
-      history.pending = history.pending.filter((operation) => operation.opIndex > opIndex);
+      });
       break;
     }
     case 'AdapterCheckpointed':
@@ -108,6 +109,14 @@ export function evolve(history: AdapterHistory, event: AnyStoredEvent): void {
       break;
   }
   history.streamVersion = event.streamVersion;
+}
+
+/** Takes in an outcome that has been committed; its event may be taken in again later. */
+export function recordOutcome(history: AdapterHistory, opIndex: bigint, outcome: OperationOutcome): void {
+  recordOf(history, opIndex).outcome = outcome;
+  if (opIndex <= history.applied) return;
+  history.applied = opIndex;
+  history.pending = history.pending.filter((operation) => operation.opIndex > opIndex);
 }
 
 export function recordOf(history: AdapterHistory, opIndex: bigint): OperationRecord {
@@ -144,16 +153,21 @@ export async function readOperations(
     const end = page.at(-1);
     if (end === undefined) break;
     for (const event of page) {
-      if (event.type !== 'OperationAccepted') continue;
-      operations.push({
-        opIndex: BigInt(event.payload.opIndex),
-        operation: event.payload.operation,
-        acceptedAt: event.globalPosition,
-      });
+      if (event.type === 'OperationAccepted') operations.push(placedOperation(event));
     }
     after = end.streamVersion;
   }
   return operations;
+}
+
+function placedOperation(event: StoredEvent<'OperationAccepted'>): PlacedOperation {
+  return {
+    opIndex: BigInt(event.payload.opIndex),
+    operation: event.payload.operation,
+    acceptedAt: event.globalPosition,
+    acceptedEventId: event.eventId,
+    correlationId: event.correlationId,
+  };
 }
 
 function assertNumerics(history: AdapterHistory, numericsId: string, opIndex: string): void {

@@ -8,8 +8,10 @@ import { outputDigest } from './output-digest';
 export interface PlacedOperation {
   opIndex: bigint;
   operation: Operation;
-  /** Global position of its OperationAccepted. */
+  /** Global position, event id and correlation of its OperationAccepted. */
   acceptedAt: bigint;
+  acceptedEventId: string;
+  correlationId: string;
 }
 
 /** An operation with everything read that applying it needs: no IO is left between it and the engine. */

@@ -16,8 +16,10 @@ export {
   readHistory,
   readOperations,
   recordOf,
+  recordOutcome,
   weightsIndex,
   type AdapterHistory,
+  type OperationOutcome,
   type OperationRecord,
 } from './adapter-history';
 export { datumsOf, type ForwardBackward } from './datums';
