@@ -102,7 +102,7 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(size_t threads) : threads_(threads), state_(std::make_unique<State>()) {
   HOTBED_REQUIRE(threads >= 1 && threads <= 1024, "threads", "threads must be between 1 and 1024");
-  state_->scratch.resize(threads);
+  state_->scratch.resize(threads + 1);  // the last one is shared
   state_->workers.reserve(threads - 1);
   for (size_t worker = 1; worker < threads; ++worker) {
     state_->workers.emplace_back([this, worker] { state_->loop(worker); });

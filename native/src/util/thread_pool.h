@@ -38,6 +38,8 @@ class ThreadPool {
   // Scratch of one worker: 64-byte aligned, grows and stays. Contents are undefined. The pointer
   // is valid until the worker's next call. Throws Error "out_of_memory": reserve before the loop.
   void* scratch(size_t worker, size_t bytes);
+  // One block more, shared by all workers of a loop; the caller takes it before the loop.
+  void* shared(size_t bytes) { return scratch(threads_, bytes); }
   // Makes scratch(w, bytes) succeed for every worker; called outside loops.
   void reserveScratch(size_t bytes);
 

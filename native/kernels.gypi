@@ -1,0 +1,97 @@
+# The kernels as static libraries, one per instruction set, and the plain part that chooses among them.
+# binding.gyp: 'includes': ['native/kernels.gypi'], and the addon's target depends on
+# 'hotbed_kernels'. Flags are those of native/Makefile; native/README.md says why they matter.
+# Paths are relative to the folder of binding.gyp, the repository's root.
+{
+  'variables': {
+    'hotbed_cflags': [
+      '-std=c++17', '-O3', '-fPIC', '-ffp-contract=off', '-fno-math-errno',
+    ],
+    # Each begins with #include "kernels/path.h" and is built once per path.
+    'hotbed_path_sources': [
+      'native/src/kernels/attention.cc',
+      'native/src/kernels/attention_backward.cc',
+      'native/src/kernels/elementwise.cc',
+      'native/src/kernels/head.cc',
+      'native/src/kernels/linear.cc',
+      'native/src/kernels/lora.cc',
+      'native/src/kernels/loss.cc',
+      'native/src/kernels/norm.cc',
+      'native/src/kernels/optimizer.cc',
+      'native/src/kernels/path_table.cc',
+      'native/src/kernels/primitives.cc',
+      'native/src/kernels/rope.cc',
+      'native/src/kernels/sampler.cc',
+    ],
+  },
+  'targets': [
+    {
+      'target_name': 'hotbed_kernels_scalar',
+      'type': 'static_library',
+      'include_dirs': ['native/src'],
+      'defines': ['HOTBED_PATH=scalar', 'HOTBED_PATH_scalar'],
+      'cflags!': ['-fno-exceptions', '-O2', '-ffast-math'],
+      'cflags_cc!': ['-fno-exceptions', '-fno-rtti', '-std=gnu++17', '-std=gnu++20'],
+      'cflags_cc': ['<@(hotbed_cflags)', '-mavx2', '-mfma', '-fno-tree-vectorize', '-fno-tree-slp-vectorize'],
+      'sources': ['<@(hotbed_path_sources)'],
+    },
+    {
+      'target_name': 'hotbed_kernels_avx2',
+      'type': 'static_library',
+      'include_dirs': ['native/src'],
+      'defines': ['HOTBED_PATH=avx2', 'HOTBED_PATH_avx2'],
+      'cflags!': ['-fno-exceptions', '-O2', '-ffast-math'],
+      'cflags_cc!': ['-fno-exceptions', '-fno-rtti', '-std=gnu++17', '-std=gnu++20'],
+      'cflags_cc': ['<@(hotbed_cflags)', '-mavx2', '-mfma'],
+      'sources': ['<@(hotbed_path_sources)'],
+    },
+    {
+      'target_name': 'hotbed_kernels_avx512',
+      'type': 'static_library',
+      'include_dirs': ['native/src'],
+      'defines': ['HOTBED_PATH=avx512', 'HOTBED_PATH_avx512'],
+      'cflags!': ['-fno-exceptions', '-O2', '-ffast-math'],
+      'cflags_cc!': ['-fno-exceptions', '-fno-rtti', '-std=gnu++17', '-std=gnu++20'],
+      'cflags_cc': ['<@(hotbed_cflags)', '-mavx512f', '-mavx512dq', '-mavx512bw', '-mavx512vl', '-mavx2', '-mfma', '-Wno-maybe-uninitialized', '-Wno-uninitialized'],
+      'sources': ['<@(hotbed_path_sources)'],
+    },
+    {
+      'target_name': 'hotbed_kernels_reference',
+      'type': 'static_library',
+      'include_dirs': ['native/src'],
+      'cflags!': ['-fno-exceptions', '-O2', '-ffast-math'],
+      'cflags_cc!': ['-fno-exceptions', '-fno-rtti', '-std=gnu++17', '-std=gnu++20'],
+      'cflags_cc': ['<@(hotbed_cflags)', '-mavx2', '-mfma', '-fno-tree-vectorize', '-fno-tree-slp-vectorize'],
+      'sources': [
+        'native/src/kernels/reference/attention_ref.cc',
+        'native/src/kernels/reference/elementwise_ref.cc',
+        'native/src/kernels/reference/head_ref.cc',
+        'native/src/kernels/reference/linear_ref.cc',
+        'native/src/kernels/reference/lora_ref.cc',
+        'native/src/kernels/reference/loss_ref.cc',
+        'native/src/kernels/reference/norm_ref.cc',
+        'native/src/kernels/reference/optimizer_ref.cc',
+        'native/src/kernels/reference/primitives_ref.cc',
+        'native/src/kernels/reference/rope_ref.cc',
+        'native/src/kernels/reference/sampler_ref.cc',
+        'native/src/kernels/reference/table_ref.cc',
+      ],
+    },
+    {
+      'target_name': 'hotbed_kernels',
+      'type': 'static_library',
+      'include_dirs': ['native/src'],
+      'defines': ['HOTBED_PATHS'],
+      'cflags!': ['-fno-exceptions', '-O2', '-ffast-math'],
+      'cflags_cc!': ['-fno-exceptions', '-fno-rtti', '-std=gnu++17', '-std=gnu++20'],
+      'cflags_cc': ['<@(hotbed_cflags)'],
+      'sources': [
+        'native/src/kernels/kernel_table.cc',
+        'native/src/util/aligned_buffer.cc',
+        'native/src/util/check.cc',
+        'native/src/util/thread_pool.cc',
+      ],
+      'dependencies': ['hotbed_kernels_scalar', 'hotbed_kernels_avx2', 'hotbed_kernels_avx512', 'hotbed_kernels_reference'],
+    },
+  ],
+}

@@ -1,0 +1,166 @@
+// The matrix kernel inside every product: C[m, n] = chain over k of a(m, k) * B[k][n], on one
+// thread.
+//
+// a(m, k) = a[m*am + k*ak]. B is row-major (row stride ldb) or panels of 32 columns (linear.h),
+// `panelStride` floats apart, row stride 32. Register tiles of up to 14 x 32 outputs; each output
+// is its own ascending chain, so tiling never shows in the result.
+#pragma once
+
+#include "kernels/path.h"
+
+namespace hotbed::kernels::HOTBED_PATH {
+
+enum class Finish {
+  store,      // c = chain
+  bias,       // c = chain + bias[n]
+  carry,      // c = chain continued from c
+  scale,      // c = s * chain
+  addTo,      // c = c + chain
+  scaledAdd,  // c = fma(s, chain, c)
+};
+
+struct Gemm {
+  size_t m = 0;
+  size_t n = 0;
+  size_t k = 0;
+  const float* a = nullptr;
+  size_t am = 0;
+  size_t ak = 1;
+  const float* b = nullptr;
+  size_t ldb = 0;
+  size_t panelStride = 0;
+  float* c = nullptr;
+  size_t ldc = 0;
+  Finish finish = Finish::store;
+  float s = 1;
+  const float* bias = nullptr;
+};
+
+// MR x (NV * 16) outputs from row m0, 16-lane column j0.
+template <int MR, int NV, bool kPanels>
+__attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
+  V16 acc[MR][NV];
+  // Lanes present in the last column; the other columns are always full.
+  const size_t last = minSize(16, g.n - (j0 + NV - 1) * 16);
+  float* c = g.c + m0 * g.ldc + j0 * 16;
+  if (g.finish == Finish::carry) {
+    for (int m = 0; m < MR; ++m) {
+      for (int j = 0; j < NV; ++j) {
+        const float* from = c + static_cast<size_t>(m) * g.ldc + j * 16;
+        acc[m][j] = j == NV - 1 ? load(from, last) : load(from);
+      }
+    }
+  } else {
+    for (int m = 0; m < MR; ++m) {
+      for (int j = 0; j < NV; ++j) acc[m][j] = zero();
+    }
+  }
+  // Four rows share a pointer: [p], [p + am], [p + 2 am], [p + 3 am] fit x86 addressing.
+  constexpr int kPointers = (MR + 3) / 4;
+  const float* a[kPointers];
+  for (int i = 0; i < kPointers; ++i) a[i] = g.a + (m0 + 4 * static_cast<size_t>(i)) * g.am;
+  const size_t am = g.am;
+  const size_t ak = g.ak;
+  const size_t ldb = kPanels ? 32 : g.ldb;
+  const float* b = kPanels ? g.b + (j0 / 2) * g.panelStride + (j0 % 2) * 16 : g.b + j0 * 16;
+  const size_t panelStride = g.panelStride;
+  const bool masked = !kPanels && NV == 1 && last != 16;
+  if (masked) {
+    for (size_t k = 0; k < g.k; ++k) {
+      const V16 column = load(b, last);
+      for (int m = 0; m < MR; ++m) {
+        acc[m][0] = fma(set1(a[m / 4][static_cast<size_t>(m % 4) * am]), column, acc[m][0]);
+      }
+      for (int i = 0; i < kPointers; ++i) a[i] += ak;
+      b += ldb;
+    }
+  } else {
+    for (size_t k = 0; k < g.k; ++k) {
+      V16 column[NV];
+      for (int j = 0; j < NV; ++j) {
+        column[j] = load(kPanels ? b + static_cast<size_t>(j / 2) * panelStride + (j % 2) * 16
+                                 : b + j * 16);
+      }
+      for (int m = 0; m < MR; ++m) {
+        const V16 x = set1(a[m / 4][static_cast<size_t>(m % 4) * am]);
+        for (int j = 0; j < NV; ++j) acc[m][j] = fma(x, column[j], acc[m][j]);
+      }
+      for (int i = 0; i < kPointers; ++i) a[i] += ak;
+      b += ldb;
+    }
+  }
+  const V16 s = set1(g.s);
+  for (int m = 0; m < MR; ++m) {
+    for (int j = 0; j < NV; ++j) {
+      float* to = c + static_cast<size_t>(m) * g.ldc + j * 16;
+      const size_t lanes = j == NV - 1 ? last : 16;
+      V16 y = acc[m][j];
+      if (g.finish == Finish::bias) y = add(y, load(g.bias + (j0 + j) * 16, lanes));
+      if (g.finish == Finish::scale) y = mul(s, y);
+      if (g.finish == Finish::addTo) y = add(load(to, lanes), y);
+      if (g.finish == Finish::scaledAdd) y = fma(s, y, load(to, lanes));
+      store(to, y, lanes);
+    }
+  }
+}
+
+using GemmTile = void (*)(const Gemm&, size_t m0, size_t j0);
+
+template <int NV, bool kPanels, int kRows>
+struct GemmTiles {
+  // tile[i]: i rows; index 0 is unused.
+  GemmTile tile[kRows + 1];
+  constexpr GemmTiles() : tile{} { fill<kRows>(); }
+  template <int MR>
+  constexpr void fill() {
+    if constexpr (MR > 0) {
+      tile[MR] = gemmTile<MR, NV, kPanels>;
+      fill<MR - 1>();
+    }
+  }
+};
+
+template <int NV>
+constexpr int maxRows() {
+  return NV == 1 ? kMaxRows1 : NV == 2 ? kMaxRows2 : NV == 4 ? kMaxRows4 : kMaxRows8;
+}
+
+// All rows of one column group, in tiles of nearly equal height.
+template <int NV, bool kPanels>
+HOTBED_INLINE void gemmColumns(const Gemm& g, size_t j0) {
+  constexpr int kRows = maxRows<NV>();
+  if constexpr (kRows > 0) {
+    static constexpr GemmTiles<NV, kPanels, kRows> tiles;
+    const size_t count = divideUp(g.m, kRows);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t begin = g.m * i / count;
+      tiles.tile[g.m * (i + 1) / count - begin](g, begin, j0);
+    }
+  }
+}
+
+// Columns [columnBegin, columnEnd) of 16 lanes; g.n bounds the last one. Panel kernels on wide
+// lanes work on whole panels, whose padding columns are computed and dropped.
+template <bool kPanels>
+static void gemmRange(const Gemm& g, size_t columnBegin, size_t columnEnd) {
+  if (g.m == 0) return;
+  const int widest = columnsFor(g.m);
+  size_t j = columnBegin;
+  // A group of several columns has to end inside n (its last column may be partial with panels,
+  // whose padding can be read).
+  const size_t whole = kPanels ? columnEnd : minSize(columnEnd, g.n / 16);
+  if (widest >= 8) {
+    for (; j + 8 <= whole; j += 8) gemmColumns<8, kPanels>(g, j);
+  }
+  if (widest >= 4) {
+    for (; j + 4 <= whole; j += 4) gemmColumns<4, kPanels>(g, j);
+  }
+  if (widest >= 2) {
+    for (; j + 2 <= whole; j += 2) gemmColumns<2, kPanels>(g, j);
+  }
+  for (; j < columnEnd; ++j) gemmColumns<1, kPanels>(g, j);
+}
+
+HOTBED_INLINE void gemmRows(const Gemm& g) { gemmRange<false>(g, 0, divideUp(g.n, 16)); }
+
+}  // namespace hotbed::kernels::HOTBED_PATH

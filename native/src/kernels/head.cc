@@ -1,0 +1,202 @@
+#include "kernels/path.h"
+//
+#include "kernels/gemm.h"
+#include "kernels/path_table.h"
+
+namespace hotbed::kernels::HOTBED_PATH {
+
+namespace {
+
+constexpr size_t kForwardRows = 56;  // rows of a forward task: 4 register tiles, 112 KiB of logits
+constexpr size_t kBackwardRows = 128;  // rows that share a slab of dlogit
+constexpr size_t kSlabTiles = 8;       // tiles of a slab: 4096 ids, 2 MiB for 128 rows
+
+// Logits of rows [rowBegin, rowEnd) and one tile into c.
+void tileLogits(const float* x, size_t ldx, const PackedLinear& weight, size_t rowBegin,
+                size_t rowEnd, size_t tile, float* c, size_t ldc) {
+  const size_t begin = tile * kVocabTile;
+  const size_t width = minSize(kVocabTile, weight.dOut - begin);
+  Gemm g;
+  g.m = rowEnd - rowBegin;
+  g.n = width;
+  g.k = weight.dIn;
+  g.a = x + rowBegin * ldx;
+  g.am = ldx;
+  g.b = weight.panels + begin * weight.dIn;
+  g.panelStride = kPanelWidth * weight.dIn;
+  g.c = c;
+  g.ldc = ldc;
+  g.finish = weight.bias ? Finish::bias : Finish::store;
+  g.bias = weight.bias ? weight.bias + begin : nullptr;
+  gemmRange<true>(g, 0, divideUp(width, 16));
+}
+
+// max and tree16 of exp(l - max) over one tile of one row.
+void tilePartial(const float* logits, size_t n, float& max, float& sum) {
+  V16 m = set1(-kInfinity);
+  for (size_t j = 0; j < n; j += 16) {
+    const size_t lanes = minSize(16, n - j);
+    m = maxKeep(m, load(logits + j, lanes, set1(-kInfinity)));
+  }
+  max = maxTree(m);
+  const V16 max16 = set1(max);
+  V16 s = zero();
+  for (size_t j = 0; j < n; j += 16) {
+    const size_t lanes = minSize(16, n - j);
+    const V16 p = exp16(sub(load(logits + j, lanes), max16));
+    s = select(firstLanes(lanes), add(s, p), s);
+  }
+  sum = sumTree(s);
+}
+
+// lse of 16 rows from their tiles' partials, [tiles][rows].
+void mergeTiles(const float* maxima, const float* sums, size_t rows, size_t tiles, size_t row,
+                size_t lanes, float* lse) {
+  V16 m = load(maxima + row, lanes);
+  V16 s = load(sums + row, lanes);
+  for (size_t tile = 1; tile < tiles; ++tile) {
+    const V16 mb = load(maxima + tile * rows + row, lanes);
+    const V16 sb = load(sums + tile * rows + row, lanes);
+    const V16 merged = maxKeep(m, mb);
+    s = fma(s, exp16(sub(m, merged)), mul(sb, exp16(sub(mb, merged))));
+    m = merged;
+  }
+  store(lse + row, add(m, log16(s)), lanes);
+}
+
+// dlogit of one row and tile in place of its logits.
+void tileGradient(const HeadBackwardArgs& args, size_t row, size_t tile, float* logits, size_t n) {
+  const size_t first = args.targetOffsets[row];
+  const size_t last = args.targetOffsets[row + 1];
+  const size_t begin = tile * kVocabTile;
+  if (first == last) {
+    __builtin_memset(logits, 0, n * sizeof(float));
+    return;
+  }
+  const auto inTile = [&](size_t t) {
+    const size_t id = static_cast<size_t>(args.targets[t]);
+    return id >= begin && id < begin + n;
+  };
+  const V16 lse = set1(args.lse[row]);
+  if (last - first == 1) {
+    const V16 c = set1(args.c[first]);
+    const bool hit = inTile(first);
+    const size_t at = hit ? static_cast<size_t>(args.targets[first]) - begin : 0;
+    const float targetLogit = hit ? logits[at] : 0.0f;
+    for (size_t j = 0; j < n; j += 16) {
+      const size_t lanes = minSize(16, n - j);
+      const V16 p = exp16(sub(load(logits + j, lanes), lse));
+      store(logits + j, mul(c, sub(zero(), p)), lanes);
+    }
+    if (hit) logits[at] = args.c[first] * (1.0f - exp1(targetLogit - args.lse[row]));
+    return;
+  }
+  float total = 0.0f;
+  for (size_t t = first; t < last; ++t) total = total + args.c[t];
+  for (size_t j = 0; j < n; j += 16) {
+    const size_t lanes = minSize(16, n - j);
+    const V16 p = exp16(sub(load(logits + j, lanes), lse));
+    store(logits + j, neg(mul(set1(total), p)), lanes);
+  }
+  for (size_t t = first; t < last; ++t) {
+    if (!inTile(t)) continue;
+    float& logit = logits[static_cast<size_t>(args.targets[t]) - begin];
+    logit = logit + args.c[t];
+  }
+}
+
+}  // namespace
+
+void head(ThreadPool& pool, const HeadArgs& args) {
+  const size_t rows = args.rows;
+  const size_t vocab = args.weight.dOut;
+  const size_t tiles = divideUp(vocab, kVocabTile);
+  if (rows == 0) return;
+  const size_t rowBlocks = divideUp(rows, kForwardRows);
+  float* maxima = static_cast<float*>(pool.shared(2 * tiles * rows * sizeof(float)));
+  float* sums = maxima + tiles * rows;
+  const size_t scratchBytes = kForwardRows * kVocabTile * sizeof(float);
+  if (!args.logits) pool.reserveScratch(scratchBytes);
+  pool.forEach(tiles * rowBlocks, [&](size_t task, size_t worker) {
+    const size_t tile = task / rowBlocks;
+    const size_t block = task % rowBlocks;
+    const size_t rowBegin = rows * block / rowBlocks;
+    const size_t rowEnd = rows * (block + 1) / rowBlocks;
+    const size_t begin = tile * kVocabTile;
+    const size_t width = minSize(kVocabTile, vocab - begin);
+    float* c = args.logits ? args.logits + rowBegin * args.ldlogits + begin
+                           : static_cast<float*>(pool.scratch(worker, scratchBytes));
+    const size_t ldc = args.logits ? args.ldlogits : kVocabTile;
+    tileLogits(args.x, args.ldx, args.weight, rowBegin, rowEnd, tile, c, ldc);
+    for (size_t row = rowBegin; row < rowEnd; ++row) {
+      const float* logits = c + (row - rowBegin) * ldc;
+      tilePartial(logits, width, maxima[tile * rows + row], sums[tile * rows + row]);
+      if (!args.targetOffsets) continue;
+      for (size_t t = args.targetOffsets[row]; t < args.targetOffsets[row + 1]; ++t) {
+        const size_t id = static_cast<size_t>(args.targets[t]);
+        if (id >= begin && id < begin + width) args.logprobs[t] = logits[id - begin];
+      }
+    }
+  });
+  FloatEnvironment environment;
+  for (size_t row = 0; row < rows; row += 16) {
+    mergeTiles(maxima, sums, rows, tiles, row, minSize(16, rows - row), args.lse);
+  }
+  if (!args.targetOffsets) return;
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t t = args.targetOffsets[row]; t < args.targetOffsets[row + 1]; ++t) {
+      args.logprobs[t] = args.logprobs[t] - args.lse[row];
+    }
+  }
+}
+
+// Slab by slab of the vocabulary: dlogit of up to 128 rows in parallel over tiles, then dx
+// continues its chain over the slab's ids in parallel over columns. [rows, V] never exists.
+void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
+  const size_t vocab = args.weight.dOut;
+  const size_t d = args.weight.dIn;
+  const size_t tiles = divideUp(vocab, kVocabTile);
+  const size_t slabWidth = minSize(kSlabTiles, tiles) * kVocabTile;
+  const size_t blockRows = minSize(kBackwardRows, args.rows);
+  float* slab = static_cast<float*>(pool.shared(blockRows * slabWidth * sizeof(float)));
+  for (size_t rowBegin = 0; rowBegin < args.rows; rowBegin += kBackwardRows) {
+    const size_t rowEnd = minSize(rowBegin + kBackwardRows, args.rows);
+    const size_t rowParts = divideUp(rowEnd - rowBegin, kForwardRows / 2);
+    for (size_t firstTile = 0; firstTile < tiles; firstTile += kSlabTiles) {
+      const size_t slabTiles = minSize(kSlabTiles, tiles - firstTile);
+      const size_t slabIds = minSize(slabTiles * kVocabTile, vocab - firstTile * kVocabTile);
+      pool.forEach(slabTiles * rowParts, [&](size_t task, size_t) {
+        const size_t tile = firstTile + task / rowParts;
+        const size_t part = task % rowParts;
+        const size_t from = rowBegin + (rowEnd - rowBegin) * part / rowParts;
+        const size_t to = rowBegin + (rowEnd - rowBegin) * (part + 1) / rowParts;
+        float* c = slab + (from - rowBegin) * slabWidth + (tile - firstTile) * kVocabTile;
+        tileLogits(args.x, args.ldx, args.weight, from, to, tile, c, slabWidth);
+        for (size_t row = from; row < to; ++row) {
+          tileGradient(args, row, tile, c + (row - from) * slabWidth,
+                       minSize(kVocabTile, vocab - tile * kVocabTile));
+        }
+      });
+      const size_t columns = divideUp(d, 16);
+      const size_t parts = minSize(4 * pool.threads(), divideUp(columns, 8));
+      pool.forEach(parts, [&](size_t part, size_t) {
+        Gemm g;
+        g.m = rowEnd - rowBegin;
+        g.n = d;
+        g.k = slabIds;
+        g.a = slab;
+        g.am = slabWidth;
+        g.b = args.weightTransposed.panels + firstTile * kVocabTile * kPanelWidth;
+        g.panelStride = vocab * kPanelWidth;
+        g.c = args.dx + rowBegin * args.lddx;
+        g.ldc = args.lddx;
+        g.finish = firstTile == 0 ? Finish::store : Finish::carry;
+        const size_t groups = divideUp(columns, 8);
+        gemmRange<true>(g, groups * part / parts * 8,
+                        minSize(columns, groups * (part + 1) / parts * 8));
+      });
+    }
+  }
+}
+
+}  // namespace hotbed::kernels::HOTBED_PATH

@@ -1,0 +1,80 @@
+#include "kernels/path.h"
+//
+#include "kernels/gemm.h"
+#include "kernels/path_table.h"
+
+namespace hotbed::kernels::HOTBED_PATH {
+
+namespace {
+
+// Rows that share one reading of the panels; 192 rows of 1536 floats still fit a 2 MiB L2 cache.
+constexpr size_t kRowBlock = 192;
+
+// One panel of 32 columns from a matrix whose element (column, k) is w[column*columnStride +
+// k*kStride], in blocks of 64 k so that the scattered side stays in the L1 cache.
+void packPanel(const float* w, size_t columnStride, size_t kStride, size_t columns, size_t k,
+               float* panel) {
+  for (size_t begin = 0; begin < k; begin += 64) {
+    const size_t end = minSize(begin + 64, k);
+    for (size_t c = 0; c < kPanelWidth; ++c) {
+      for (size_t i = begin; i < end; ++i) {
+        panel[i * kPanelWidth + c] = c < columns ? w[c * columnStride + i * kStride] : 0.0f;
+      }
+    }
+  }
+}
+
+void pack(ThreadPool& pool, const float* w, size_t columnStride, size_t kStride, size_t columns,
+          size_t k, float* panels) {
+  pool.forEach(divideUp(columns, kPanelWidth), [=](size_t p, size_t) {
+    const size_t first = p * kPanelWidth;
+    packPanel(w + first * columnStride, columnStride, kStride,
+              minSize(kPanelWidth, columns - first), k, panels + first * k);
+  });
+}
+
+}  // namespace
+
+void packLinear(ThreadPool& pool, const PackLinearArgs& args) {
+  pack(pool, args.w, args.ldw, 1, args.dOut, args.dIn, args.panels);
+}
+
+void packLinearTransposed(ThreadPool& pool, const PackLinearArgs& args) {
+  pack(pool, args.w, 1, args.ldw, args.dIn, args.dOut, args.panels);
+}
+
+void linear(ThreadPool& pool, const LinearArgs& args) {
+  const PackedLinear& w = args.weight;
+  const size_t rowBlocks = divideUp(args.rows, kRowBlock);
+  const size_t panels = divideUp(w.dOut, kPanelWidth);
+  if (rowBlocks == 0 || panels == 0) return;
+  // About four tasks for each thread, in groups of 4 panels, the widest register tile.
+  size_t columnBlocks = 1;
+  if (args.rows * w.dOut * w.dIn >= kWorthSharing && pool.threads() > 1) {
+    columnBlocks = minSize(divideUp(4 * pool.threads(), rowBlocks), divideUp(panels, 4));
+  }
+  const size_t groups = divideUp(panels, 4);
+  const size_t columns = divideUp(w.dOut, 16);
+  pool.forEach(rowBlocks * columnBlocks, [&](size_t task, size_t) {
+    const size_t rowBlock = task / columnBlocks;
+    const size_t columnBlock = task % columnBlocks;
+    const size_t rowBegin = args.rows * rowBlock / rowBlocks;
+    const size_t rowEnd = args.rows * (rowBlock + 1) / rowBlocks;
+    Gemm g;
+    g.m = rowEnd - rowBegin;
+    g.n = w.dOut;
+    g.k = w.dIn;
+    g.a = args.x + rowBegin * args.ldx;
+    g.am = args.ldx;
+    g.b = w.panels;
+    g.panelStride = w.dIn * kPanelWidth;
+    g.c = args.y + rowBegin * args.ldy;
+    g.ldc = args.ldy;
+    g.finish = w.bias ? Finish::bias : Finish::store;
+    g.bias = w.bias;
+    gemmRange<true>(g, minSize(columns, groups * columnBlock / columnBlocks * 8),
+                    minSize(columns, groups * (columnBlock + 1) / columnBlocks * 8));
+  });
+}
+
+}  // namespace hotbed::kernels::HOTBED_PATH

@@ -1,0 +1,245 @@
+#include "kernels/path.h"
+//
+#include "kernels/path_table.h"
+#include "kernels/philox.h"
+
+namespace hotbed::kernels::HOTBED_PATH {
+
+namespace {
+
+// The largest Gumbel draw is -log(-log(1 - 2^-24)) = 16.64: a candidate further below cannot win.
+constexpr float kLargestGumbel = 17.0f;
+
+// Order of the masks: logit descending, then id ascending.
+struct Candidate {
+  float logit;
+  uint32_t id;
+};
+
+HOTBED_INLINE bool before(Candidate a, Candidate b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+void siftDown(Candidate* heap, size_t size, size_t at) {
+  const Candidate moved = heap[at];
+  for (;;) {
+    size_t child = 2 * at + 1;
+    if (child >= size) break;
+    if (child + 1 < size && before(heap[child + 1], heap[child])) ++child;
+    if (!before(heap[child], moved)) break;
+    heap[at] = heap[child];
+    at = child;
+  }
+  heap[at] = moved;
+}
+
+// Which ids survive the masks: all below the limit, or those not after `last` in the order.
+struct Survivors {
+  bool all;
+  Candidate last;
+
+  bool has(float logit, size_t id) const {
+    return all || (logit == logit && !before(last, {logit, static_cast<uint32_t>(id)}));
+  }
+};
+
+// Lanes of ids [id, id + lanes) that survive.
+HOTBED_INLINE unsigned survivingLanes(const SampleArgs& args, const Survivors& survivors, size_t id,
+                                      size_t lanes) {
+  const unsigned present = (1u << lanes) - 1;
+  if (survivors.all) return present;
+  const V16 logits = load(args.logits + id, lanes);
+  const V16 threshold = set1(survivors.last.logit);
+  unsigned bits = laneBits(less(threshold, logits)) & present;
+  unsigned ties = laneBits(equal(threshold, logits)) & present;
+  for (size_t l = 0; l < lanes; ++l) {
+    if ((ties >> l & 1) && id + l <= survivors.last.id) bits |= 1u << l;
+  }
+  return bits;
+}
+
+// N11's function of l' over the survivors; absent lanes are not touched, empty tiles not merged.
+float survivorLse(const SampleArgs& args, const Survivors& survivors) {
+  const V16 temperature = set1(args.temperature);
+  bool first = true;
+  float max = 0;
+  float sum = 0;
+  for (size_t begin = 0; begin < args.idLimit; begin += kVocabTile) {
+    const size_t n = minSize(kVocabTile, args.idLimit - begin);
+    float maxLanes[16], sumLanes[16] = {};
+    for (float& lane : maxLanes) lane = -kInfinity;
+    unsigned kept[kVocabTile / 16];
+    unsigned any = 0;
+    for (size_t j = 0; j < n; j += 16) {
+      const size_t lanes = minSize(16, n - j);
+      const unsigned bits = survivingLanes(args, survivors, begin + j, lanes);
+      kept[j / 16] = bits;
+      any |= bits;
+      if (!bits) continue;
+      float scaled[16];
+      store(scaled, div(load(args.logits + begin + j, lanes), temperature));
+      for (size_t l = 0; l < 16; ++l) {
+        if ((bits >> l & 1) && scaled[l] > maxLanes[l]) maxLanes[l] = scaled[l];
+      }
+    }
+    if (!any) continue;
+    const float tileMax = maxTree(load(maxLanes));
+    for (size_t j = 0; j < n; j += 16) {
+      const unsigned bits = kept[j / 16];
+      if (!bits) continue;
+      float p[16];
+      const V16 scaled = div(load(args.logits + begin + j, minSize(16, n - j)), temperature);
+      store(p, exp16(sub(scaled, set1(tileMax))));
+      for (size_t l = 0; l < 16; ++l) {
+        if (bits >> l & 1) sumLanes[l] = sumLanes[l] + p[l];
+      }
+    }
+    const float tileSum = sumTree(load(sumLanes));
+    if (first) {
+      max = tileMax;
+      sum = tileSum;
+      first = false;
+      continue;
+    }
+    const float merged = tileMax > max ? tileMax : max;
+    const V16 a = exp16(set1(max - merged));
+    const V16 b = exp16(set1(tileMax - merged));
+    sum = firstLane(fma(set1(sum), a, mul(set1(tileSum), b)));
+    max = merged;
+  }
+  return max + log1(sum);
+}
+
+// Applies top-k, then top-p, by taking candidates off a heap in order.
+Survivors applyMasks(const SampleArgs& args, Candidate* heap) {
+  const bool cutsCount = args.topK != 0 && args.topK < args.idLimit;
+  const bool cutsMass = args.topP < 1.0;
+  if (!cutsCount && !cutsMass) return {true, {}};
+  size_t size = 0;
+  for (size_t id = 0; id < args.idLimit; ++id) {
+    const float logit = args.logits[id];
+    if (logit == logit) heap[size++] = {logit, static_cast<uint32_t>(id)};
+  }
+  if (size == 0) return {false, {kInfinity, 0}};
+  for (size_t at = size / 2; at-- > 0;) siftDown(heap, size, at);
+  // The sorted prefix grows from the end of the array, where the heap gives up its places.
+  const size_t total = size;
+  const size_t keep = cutsCount ? minSize(args.topK, total) : total;
+  const auto pop = [&] {
+    const Candidate top = heap[0];
+    heap[0] = heap[--size];
+    if (size > 0) siftDown(heap, size, 0);
+    heap[size] = top;
+    return top;
+  };
+  Survivors survivors{false, {}};
+  if (!cutsMass) {
+    for (size_t i = 0; i < keep; ++i) survivors.last = pop();
+    return survivors;
+  }
+  float lse;
+  if (cutsCount) {
+    for (size_t i = 0; i < keep; ++i) survivors.last = pop();
+    lse = survivorLse(args, survivors);
+  } else {
+    survivors.last = {-kInfinity, static_cast<uint32_t>(args.idLimit)};
+    lse = survivorLse(args, survivors);
+  }
+  double mass = 0;
+  for (size_t i = 0; i < keep; ++i) {
+    const Candidate next = cutsCount ? heap[total - 1 - i] : pop();
+    survivors.last = next;
+    const float scaled = firstLane(div(set1(next.logit), set1(args.temperature)));
+    mass += static_cast<double>(exp1(scaled - lse));
+    if (mass >= args.topP) break;
+  }
+  return survivors;
+}
+
+int32_t argmax(const SampleArgs& args) {
+  int32_t token = -1;
+  float best = 0;
+  for (size_t id = 0; id < args.idLimit; ++id) {
+    const float logit = args.logits[id];
+    if (logit != logit || (token >= 0 && !(logit > best))) continue;
+    best = logit;
+    token = static_cast<int32_t>(id);
+  }
+  return token;
+}
+
+// argmax of l' - log(-log u) over the survivors, 64 ids (16 Philox counters) at a time.
+int32_t drawToken(const SampleArgs& args, const Survivors& survivors) {
+  const V16 temperature = set1(args.temperature);
+  int32_t token = -1;
+  float best = 0;
+  for (size_t begin = 0; begin < args.idLimit; begin += 64) {
+    const size_t n = minSize(64, args.idLimit - begin);
+    // Lanes that survive and can still win; NaN candidates drop out in the comparison.
+    unsigned wanted[4] = {};
+    unsigned any = 0;
+    for (size_t j = 0; j < n; j += 16) {
+      const size_t lanes = minSize(16, n - j);
+      unsigned bits = survivingLanes(args, survivors, begin + j, lanes);
+      if (bits && token >= 0) {
+        const V16 scaled = div(load(args.logits + begin + j, lanes), temperature);
+        const V16 ceiling = add(scaled, set1(kLargestGumbel));
+        bits &= ~laneBits(less(ceiling, set1(best)));
+      }
+      wanted[j / 16] = bits;
+      any |= bits;
+    }
+    if (!any) continue;
+    uint32_t words[64];
+    philox16(args.seed, static_cast<uint32_t>(begin >> 2), args.drawIndex, args.sampleIndex,
+             kDomainSample, words);
+    for (size_t j = 0; j < n; j += 16) {
+      const unsigned bits = wanted[j / 16];
+      if (!bits) continue;
+      float u[16], values[16];
+      for (size_t l = 0; l < 16; ++l) u[l] = uniformOf(words[j + l]);
+      const V16 scaled = div(load(args.logits + begin + j, minSize(16, n - j)), temperature);
+      store(values, sub(scaled, log16(neg(log16(load(u))))));
+      for (size_t l = 0; l < 16; ++l) {
+        if (!(bits >> l & 1) || values[l] != values[l]) continue;
+        if (token >= 0 && !(values[l] > best)) continue;
+        best = values[l];
+        token = static_cast<int32_t>(begin + j + l);
+      }
+    }
+  }
+  return token;
+}
+
+SampleResult sampleOne(const SampleArgs& args, Candidate* heap) {
+  SampleResult result;
+  if (args.temperature == 0.0f) {
+    result.token = argmax(args);
+    if (result.token < 0) return result;
+    result.policyLogprob = args.logits[result.token] - args.lse;
+    result.samplingLogprob = result.policyLogprob;
+    return result;
+  }
+  const Survivors survivors = applyMasks(args, heap);
+  result.token = drawToken(args, survivors);
+  if (result.token < 0) return result;
+  const float logit = args.logits[result.token];
+  result.policyLogprob = logit - args.lse;
+  result.samplingLogprob =
+      firstLane(div(set1(logit), set1(args.temperature))) - survivorLse(args, survivors);
+  return result;
+}
+
+}  // namespace
+
+void sample(ThreadPool& pool, const SampleArgs* requests, size_t count, SampleResult* results) {
+  size_t largest = 0;
+  for (size_t i = 0; i < count; ++i) largest = maxSize(largest, requests[i].idLimit);
+  const size_t bytes = largest * sizeof(Candidate);
+  pool.reserveScratch(bytes);
+  pool.forEach(count, [=, &pool](size_t i, size_t worker) {
+    results[i] = sampleOne(requests[i], static_cast<Candidate*>(pool.scratch(worker, bytes)));
+  });
+}
+
+}  // namespace hotbed::kernels::HOTBED_PATH
