@@ -1,4 +1,4 @@
-import type { OperationResult, PlacedOperation } from '#hotbed/adapter-fold';
+import type { OperationResult, PlacedOperation } from '#hotbed/fold';
 import {
   newId,
   streamId,

@@ -10,7 +10,7 @@ import {
   type OperationResult,
   type PlacedOperation,
   type PreparedOperation,
-} from '#hotbed/adapter-fold';
+} from '#hotbed/fold';
 import { DomainError, LeaseLost, type AdapterCheckpointed } from '#hotbed/contracts';
 import type { AdapterHandle, PolicyHandle } from '#hotbed/engine';
 import { outcomeItem, type Writer } from './adapter-events';

@@ -1,4 +1,4 @@
-import { foldAdapter, type AdapterHistory, type FoldResult } from '#hotbed/adapter-fold';
+import { foldAdapter, type AdapterHistory, type FoldResult } from '#hotbed/fold';
 import { DomainError } from '#hotbed/contracts';
 import type { AdapterTools } from './adapter-tools';
 

@@ -1,4 +1,4 @@
-import { isDeterministicFailure } from '#hotbed/adapter-fold';
+import { isDeterministicFailure } from '#hotbed/fold';
 import {
   DomainError,
   InvalidInput,
