@@ -60,7 +60,7 @@ def is_held_out(words):
 
 def draw_words(count, length, held_out, generator):
     """`count` words [count, length] of letters 0..25, all held out or none."""
-    pool = count * (4 * HELD_OUT_MODULUS if held_out else 2)
+    pool = max(16, count * (4 * HELD_OUT_MODULUS if held_out else 2))
     random = torch.randint(26, (pool, length), generator=generator)
     vowels = VOWELS[torch.randint(len(VOWELS), (pool, length), generator=generator)]
     consonants = CONSONANTS[torch.randint(len(CONSONANTS), (pool, length), generator=generator)]
