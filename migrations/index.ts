@@ -8,6 +8,8 @@ import { CreateRelayCursor1764500000007 } from './1764500000007-create-relay-cur
 import { CreateProjection1764500000008 } from './1764500000008-create-projection';
 import { CreateCheckpointsAndSubjectKeys1764500000009 } from './1764500000009-create-checkpoints-and-subject-keys';
 import { CreateAppendFunction1764500000010 } from './1764500000010-create-append-function';
+import { CreateIngestReadModel1764500000100 } from './1764500000100-create-ingest-read-model';
+import { CreateRegistryReadModel1764500000200 } from './1764500000200-create-registry-read-model';
 
 /** Every migration of the platform, oldest first. A read model of an app adds its own file here. */
 export const MIGRATIONS = [
@@ -21,6 +23,8 @@ export const MIGRATIONS = [
   CreateProjection1764500000008,
   CreateCheckpointsAndSubjectKeys1764500000009,
   CreateAppendFunction1764500000010,
+  CreateIngestReadModel1764500000100,
+  CreateRegistryReadModel1764500000200,
 ];
 
 export { APP_ROLE, OWNER_ROLE, asOwner, createReadModelSchema } from './as-owner';
