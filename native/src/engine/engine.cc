@@ -39,7 +39,15 @@ Fault UnknownHandle(const char* field, uint64_t handle) {
 }
 
 kernels::Path PathOf(const std::optional<std::string>& word) {
-  return kernels::parsePath(word ? word->c_str() : nullptr);
+  if (!word) return kernels::bestPath();
+  for (const char* known : {"scalar", "avx2", "avx512", "reference"}) {
+    if (*word != known) continue;
+    const kernels::Path path = kernels::parsePath(known);
+    kernels::kernels(path);  // throws unsupported_cpu naming what is missing
+    return path;
+  }
+  throw EngineFault(FaultCode::kInvalidArgument,
+                    "kernels: expected scalar, avx2, avx512 or reference, got '" + *word + "'");
 }
 
 CpuExecutorOptions ExecutorOptions(const EngineOptions& options) {
