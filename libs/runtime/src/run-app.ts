@@ -1,3 +1,4 @@
+import { DomainError } from '#hotbed/contracts';
 import { createServer, type Server } from 'node:http';
 import { loadConfig, ConfigError } from './load-config';
 import { Health } from './health';
@@ -24,12 +25,15 @@ export async function runApp(name: string, createApp: CreateApp): Promise<void> 
     logger.info('started');
   } catch (error) {
     if (error instanceof ConfigError) process.stderr.write(`${error.message}\n`);
-    else
-      process.stderr.write(
-        `${name} cannot start: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
-      );
+    else process.stderr.write(`${name} cannot start: ${startProblem(error)}\n`);
     process.exit(1);
   }
+}
+
+/** An expected failure says in one line what to do; a bug shows where it is. */
+function startProblem(error: unknown): string {
+  if (error instanceof DomainError) return error.message;
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
 function stopOnSignal(app: HostedApp, host: AppHost, ops: Server | undefined, timeoutMs: number): void {

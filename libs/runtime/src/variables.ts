@@ -3,6 +3,7 @@
  * variables to tell a misspelt one from one that is not its own. `hotbed doctor` prints this list.
  */
 export const VARIABLES = {
+  HOTBED_ADAPTER_MEMORY_MIB: 'memory of adapters above which a worker lets idle ones go, MiB',
   HOTBED_API_KEY: 'key that the hotbed command sends',
   HOTBED_API_URL: 'address of the gateway that the hotbed command talks to',
   HOTBED_BASE_MODEL: 'folder of the base model in Hugging Face layout',
@@ -10,12 +11,15 @@ export const VARIABLES = {
   HOTBED_DATABASE_OWNER_URL: 'PostgreSQL as the role that owns the schema (migrations only)',
   HOTBED_DATABASE_URL: 'PostgreSQL as the application role; unset: the embedded server',
   HOTBED_DATA_DIR: 'data folder; default: .hotbed below the working directory',
+  HOTBED_ENGINE_ACTIVATION_MIB: 'memory for training activations above which they are recomputed, MiB',
   HOTBED_ENGINE_KERNELS: 'kernel path of the engine: auto, scalar, avx2, avx512',
   HOTBED_ENGINE_THREADS: 'threads of the engine',
+  HOTBED_FAILPOINTS: 'places at which a worker under test ends itself; refused outside NODE_ENV=test',
   HOTBED_HTTP_HOST: 'address that the gateway listens on',
   HOTBED_HTTP_PORT: 'port that the gateway listens on',
   HOTBED_INGEST_MAX_BYTES: "room of each tenant's ingest stream on the broker, bytes",
   HOTBED_KV_CACHE_MIB: 'memory for KV caches, MiB',
+  HOTBED_LEASE_TTL_MS: 'time after which a silent worker may lose its leases',
   HOTBED_LOG_LEVEL: 'fatal, error, warn, info, debug, trace or silent',
   HOTBED_NATS_CREDENTIALS_FILE: 'JSON file of broker passwords by user name, mode 600',
   HOTBED_NATS_PASSWORD: 'password of HOTBED_NATS_USER',
@@ -25,12 +29,14 @@ export const VARIABLES = {
   HOTBED_NATS_USER: 'user name at the broker',
   HOTBED_OPS_HOST: 'address of the operations server of a process',
   HOTBED_OPS_PORT: 'port for /healthz, /readyz and /metrics of a process without a gateway',
+  HOTBED_POLICY_STATES: 'policy states that a worker keeps ready to sample from',
   HOTBED_POSTGRES_PORT: 'port of the embedded PostgreSQL; 0 = any free one',
   HOTBED_SHUTDOWN_TIMEOUT_MS: 'time that a process has to stop after SIGTERM',
   HOTBED_STREAM_MAX_AGE_HOURS: 'how long the broker keeps events (the log keeps them for ever)',
   HOTBED_STREAM_MAX_BYTES: 'room of each event stream on the broker, bytes',
   HOTBED_VERIFIER_DIR: 'folder of own verifiers',
   HOTBED_WORKER_NAME: 'stable name of a worker; default: worker-1',
+  HOTBED_WORKER_POLL_MS: 'how often a worker reads its work list although nobody rang',
 } as const satisfies Record<`HOTBED_${string}`, string>;
 
 export type VariableName = keyof typeof VARIABLES;
