@@ -1,9 +1,7 @@
 import {
   applyPrepared,
-  assertSameBase,
   catchUp,
   prepareOperation,
-  readHistory,
   recordOutcome,
   weightsIndex,
   type AdapterHistory,
@@ -65,25 +63,23 @@ export class AdapterRunner {
     private readonly tools: AdapterTools,
     private readonly history: AdapterHistory,
     private readonly writer: Writer,
-    onEnd: (reason: unknown) => void,
+    onEnd: (reason: Error | null) => void,
   ) {
     this.loop = this.run().then(
       () => onEnd(null),
-      (error: unknown) => onEnd(error),
+      (error: unknown) => onEnd(error instanceof Error ? error : new Error(String(error))),
     );
   }
 
-  /** @throws DomainError `base_mismatch` for an adapter of another base; NotFound for none. */
-  static async open(
+  /** @param history as read at any time before: the runner reads on from there. @param onEnd called once, null = stopped */
+  static start(
     tools: AdapterTools,
-    adapterId: string,
+    history: AdapterHistory,
     leaseEpoch: bigint,
-    onEnd: (reason: unknown) => void,
-  ): Promise<AdapterRunner> {
-    const history = await readHistory(tools.events, adapterId);
-    assertSameBase(tools.engine, history);
-    const writer = { workerId: tools.workerId, adapterId, tenantId: history.tenantId, leaseEpoch };
-    return new AdapterRunner(tools, history, writer, onEnd);
+    onEnd: (reason: Error | null) => void,
+  ): AdapterRunner {
+    const { adapterId, tenantId } = history;
+    return new AdapterRunner(tools, history, { workerId: tools.workerId, adapterId, tenantId, leaseEpoch }, onEnd);
   }
 
   get adapterId(): string {
@@ -150,7 +146,7 @@ export class AdapterRunner {
   }
 
   private async run(): Promise<void> {
-    let end: unknown = this.leaseLost();
+    let end: Error = this.leaseLost();
     try {
       while (!this.ended) {
         try {
@@ -166,7 +162,7 @@ export class AdapterRunner {
         }
       }
     } catch (error) {
-      end = error;
+      end = error as Error;
       throw error;
     } finally {
       this.appliedWaiters.fail(end);

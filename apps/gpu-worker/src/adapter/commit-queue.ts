@@ -36,7 +36,7 @@ export class CommitQueue {
     } catch (error) {
       this.failure = { error };
     } finally {
-      this.inFlight.shift();
+      void this.inFlight.shift();
     }
   }
 

@@ -1,19 +1,19 @@
 interface Waiter {
   opIndex: bigint;
   resolve: () => void;
-  reject: (reason: unknown) => void;
+  reject: (reason: Error) => void;
 }
 
 /** Those who wait for an adapter to reach an operation. */
 export class Waiters {
   private waiting: Waiter[] = [];
   private reachedIndex = 0n;
-  private end: { reason: unknown } | null = null;
+  private end: { reason: Error } | null = null;
 
   /** Resolves once `opIndex` was reached. @throws the reason given to `fail`. */
   reached(opIndex: bigint): Promise<void> {
     if (opIndex <= this.reachedIndex) return Promise.resolve();
-    if (this.end !== null) return Promise.reject(this.end.reason as Error);
+    if (this.end !== null) return Promise.reject(this.end.reason);
     return new Promise((resolve, reject) => this.waiting.push({ opIndex, resolve, reject }));
   }
 
@@ -25,7 +25,7 @@ export class Waiters {
   }
 
   /** Nothing will be reached any more. */
-  fail(reason: unknown): void {
+  fail(reason: Error): void {
     this.end = { reason };
     for (const waiter of this.waiting.splice(0)) waiter.reject(reason);
   }

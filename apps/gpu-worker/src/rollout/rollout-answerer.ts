@@ -14,11 +14,14 @@ import type { Logger } from '#hotbed/runtime';
 import type { PolicyInUse } from '../adapter/policy-states';
 import type { Failpoints } from '../failpoint/failpoints';
 import { pause, retryDelayMs } from '../retry-delay';
-import type { OpenRequest } from './open-request';
+import type { OpenRequest } from '#hotbed/event-store';
 import { completedItem, failedItem } from './rollout-events';
 
 type Requested = StoredEvent<'RolloutsRequested'>;
 type Prompt = RolloutsRequested['prompts'][number];
+
+/** A request that could not be answered rests this long before it is taken up again. */
+const TRY_AGAIN_MS = 1000;
 
 /** Whoever hands out policy states of one adapter. */
 export interface PolicySource {
@@ -152,10 +155,11 @@ export class RolloutAnswerer {
     throw new Error(`${row.streamId} has no RolloutsRequested at ${row.requestVersion}`);
   }
 
-  private leaveOpen(error: unknown, rows: readonly OpenRequest[]): void {
+  private async leaveOpen(error: unknown, rows: readonly OpenRequest[]): Promise<void> {
     if (this.stopping.signal.aborted || error instanceof LeaseLost) return;
     const { requestId } = rows[0] as OpenRequest;
-    this.logger.error({ err: error, requestId }, 'rollout request stays open');
+    this.logger.error({ err: error, requestId }, 'rollout request stays open; trying again');
+    await pause(TRY_AGAIN_MS, this.stopping.signal);
   }
 }
 

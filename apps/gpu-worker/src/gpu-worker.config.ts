@@ -1,0 +1,78 @@
+import { resolve } from 'node:path';
+import { z } from 'zod';
+import type { EngineOptions } from '#hotbed/engine';
+import { integerVariable, loadConfig, openDataFolder } from '#hotbed/runtime';
+import { parseFailpoints, type FailpointName } from './failpoint/failpoints';
+
+export interface GpuWorkerConfig {
+  engine: EngineOptions;
+  databaseUrl: string;
+  blobFolder: string;
+  worker: {
+    pollIntervalMs: number;
+    leaseTtlMs: number;
+    adapterMemoryBytes: number;
+    policyStates: number;
+  };
+  failpoints: ReadonlyMap<FailpointName, number>;
+}
+
+const MIB = 1024 * 1024;
+
+/** Failpoints end the process: they are for tests and nowhere else. */
+const failpointsVariable = z
+  .string()
+  .default('')
+  .transform((text, context) => {
+    try {
+      return parseFailpoints(text);
+    } catch (error) {
+      context.addIssue({ code: 'custom', message: (error as Error).message });
+      return z.NEVER;
+    }
+  })
+  .refine((points) => points.size === 0 || process.env['NODE_ENV'] === 'test', 'is honoured only with NODE_ENV=test');
+
+/** @throws ConfigError naming every wrong variable. */
+export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
+  return loadConfig(
+    {
+      HOTBED_BASE_MODEL: z.string().min(1),
+      HOTBED_DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/, message: 'expected postgresql://user@host:port/name' }),
+      HOTBED_DATA_DIR: z.string().optional(),
+      HOTBED_BLOB_DIR: z.string().optional(),
+      HOTBED_ENGINE_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
+      HOTBED_ENGINE_THREADS: integerVariable(1, 1024).optional(),
+      HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(256),
+      HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(512),
+      HOTBED_ADAPTER_MEMORY_MIB: integerVariable(1, 1 << 20).default(2048),
+      HOTBED_POLICY_STATES: integerVariable(1, 100_000).default(64),
+      HOTBED_WORKER_POLL_MS: integerVariable(10, 60_000).default(1000),
+      HOTBED_LEASE_TTL_MS: integerVariable(500, 600_000).default(15_000),
+      HOTBED_FAILPOINTS: failpointsVariable,
+    },
+    (values): GpuWorkerConfig => ({
+      engine: {
+        modelFolder: resolve(values.HOTBED_BASE_MODEL),
+        kernels: values.HOTBED_ENGINE_KERNELS === 'auto' ? null : values.HOTBED_ENGINE_KERNELS,
+        threads: values.HOTBED_ENGINE_THREADS ?? null,
+        kvCacheMiB: values.HOTBED_KV_CACHE_MIB,
+        activationBudgetMiB: values.HOTBED_ENGINE_ACTIVATION_MIB,
+        // Decode of every adapter shares one weight read with a prefill chunk; a training pass of 2,048 rows already
+        // runs at the linear kernels' full speed.
+        maxStepRows: 256,
+        maxTrainRows: 2048,
+      },
+      databaseUrl: values.HOTBED_DATABASE_URL,
+      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
+      worker: {
+        pollIntervalMs: values.HOTBED_WORKER_POLL_MS,
+        leaseTtlMs: values.HOTBED_LEASE_TTL_MS,
+        adapterMemoryBytes: values.HOTBED_ADAPTER_MEMORY_MIB * MIB,
+        policyStates: values.HOTBED_POLICY_STATES,
+      },
+      failpoints: values.HOTBED_FAILPOINTS,
+    }),
+    env,
+  );
+}
