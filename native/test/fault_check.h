@@ -1,4 +1,5 @@
-// CHECK_FAULT(expression, code, words): the expression throws an EngineFault of that code whose message holds `words`.
+// CHECK_FAULT(expression, code, words): the expression throws an EngineFault of that code whose
+// message holds `words`.
 #pragma once
 
 #include <string>

@@ -61,8 +61,9 @@ inline std::string SafetensorsBytes(const std::vector<TestTensor>& tensors) {
   std::string data;
   for (const TestTensor& tensor : tensors) {
     if (header.size() > 1) header += ",";
-    header += "\"" + tensor.name + "\":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":" +
-              ShapeText(tensor.shape) + ",\"data_offsets\":[" + std::to_string(data.size()) + "," +
+    header += "\"" + tensor.name + "\":{\"dtype\":\"" + tensor.dtype +
+              "\",\"shape\":" + ShapeText(tensor.shape) + ",\"data_offsets\":[" +
+              std::to_string(data.size()) + "," +
               std::to_string(data.size() + tensor.bytes.size()) + "]}";
     data += tensor.bytes;
   }

@@ -1,0 +1,128 @@
+#include "kernel_support.h"
+
+using namespace hotbed;
+using namespace hotbed::test;
+
+namespace {
+
+struct HeadCase {
+  size_t rows, d, vocab;
+  size_t targetsPerRow;  // 0, 1, or up to this many
+  bool wantLogits;
+  size_t odd = 0;
+};
+
+Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
+  Random random(c.rows + 7 * c.d + 31 * c.vocab);
+  const size_t ldx = c.d + 2, ldl = c.vocab + 3;
+  Floats x = randomMatrix(random, c.rows, c.d, ldx);
+  const Floats w = randomMatrix(random, c.vocab, c.d, c.d, 0.3f);
+  if (c.odd) sprinkle(random, x, c.odd);
+  const Floats panels = packed(table, pool, w, c.d, c.vocab, c.d);
+  const Floats panelsT = packedTransposed(table, pool, w, c.d, c.vocab, c.d);
+  std::vector<size_t> offsets{0};
+  std::vector<int32_t> targets;
+  for (size_t r = 0; r < c.rows; ++r) {
+    const size_t count =
+        c.targetsPerRow <= 1 ? c.targetsPerRow : random.between(0, c.targetsPerRow);
+    for (size_t i = 0; i < count; ++i) {
+      targets.push_back(static_cast<int32_t>(random.between(0, c.vocab - 1)));
+      if (i == 2) targets.back() = targets[targets.size() - 2];  // the same id twice
+    }
+    offsets.push_back(targets.size());
+  }
+  Floats lse(c.rows, 5.0f), logits(c.wantLogits ? c.rows * ldl : 0, 6.0f);
+  Floats logprobs(targets.size(), 7.0f), gradient(targets.size()), dx(c.rows * ldx, 8.0f);
+  for (size_t i = 0; i < targets.size(); ++i) gradient[i] = i % 5 == 4 ? 0.0f : random.normal();
+  kernels::HeadArgs args;
+  args.x = x.data();
+  args.ldx = ldx;
+  args.rows = c.rows;
+  args.weight.panels = panels.data();
+  args.weight.dOut = c.vocab;
+  args.weight.dIn = c.d;
+  args.lse = lse.data();
+  args.logits = c.wantLogits ? logits.data() : nullptr;
+  args.ldlogits = ldl;
+  args.targetOffsets = offsets.data();
+  args.targets = targets.data();
+  args.logprobs = logprobs.data();
+  table.head(pool, args);
+  kernels::HeadBackwardArgs back;
+  back.x = x.data();
+  back.ldx = ldx;
+  back.rows = c.rows;
+  back.weight = args.weight;
+  back.weightTransposed.panels = panelsT.data();
+  back.weightTransposed.dOut = c.d;
+  back.weightTransposed.dIn = c.vocab;
+  back.lse = lse.data();
+  back.targetOffsets = offsets.data();
+  back.targets = targets.data();
+  back.c = gradient.data();
+  back.dx = dx.data();
+  back.lddx = ldx;
+  table.headBackward(pool, back);
+  return joined(joined(lse, logits), joined(logprobs, dx));
+}
+
+}  // namespace
+
+TEST(head_equals_the_reference_forward_and_backward) {
+  const HeadCase cases[] = {
+      {1, 8, 5, 1, true},        {3, 16, 512, 1, false},   {5, 24, 513, 1, true},
+      {70, 32, 100, 1, true},    {61, 16, 1100, 1, false}, {7, 40, 4700, 4, true},
+      {150, 8, 1030, 5, false},  {4, 16, 90, 0, true},     {0, 8, 70, 1, false},
+      {6, 16, 700, 3, true, 40},
+  };
+  for (const HeadCase& c : cases) {
+    checkAgainstReference(
+        "head " + std::to_string(c.rows) + "x" + std::to_string(c.d) + "x" +
+            std::to_string(c.vocab),
+        [&](const KernelTable& table, ThreadPool& pool) { return runHead(table, pool, c); });
+  }
+}
+
+TEST(head_rows_do_not_depend_on_their_neighbours) {
+  // N11: the sampler's one row and the trainer's many give the same log-probability bits.
+  const size_t rows = 66, d = 48, vocab = 1300;
+  Random random(8);
+  const Floats x = randomMatrix(random, rows, d, d);
+  const Floats w = randomMatrix(random, vocab, d, d, 0.3f);
+  for (Path path : fastPaths()) {
+    const KernelTable& table = kernels::kernels(path);
+    const Floats panels = packed(table, poolOf(1), w, d, vocab, d);
+    const auto run = [&](size_t begin, size_t count) {
+      Floats lse(count), logprobs(count);
+      std::vector<size_t> offsets(count + 1);
+      std::vector<int32_t> targets(count);
+      for (size_t i = 0; i < count; ++i) {
+        offsets[i + 1] = i + 1;
+        targets[i] = static_cast<int32_t>((begin + i) * 19 % vocab);
+      }
+      kernels::HeadArgs args;
+      args.x = x.data() + begin * d;
+      args.ldx = d;
+      args.rows = count;
+      args.weight.panels = panels.data();
+      args.weight.dOut = vocab;
+      args.weight.dIn = d;
+      args.lse = lse.data();
+      args.targetOffsets = offsets.data();
+      args.targets = targets.data();
+      args.logprobs = logprobs.data();
+      table.head(poolOf(2), args);
+      return joined(lse, logprobs);
+    };
+    const Floats all = run(0, rows);
+    for (size_t count : {1, 3, 17, 40}) {
+      for (size_t begin = 0; begin + count <= rows; begin += 5) {
+        const Floats part = run(begin, count);
+        for (size_t i = 0; i < count; ++i) {
+          CHECK(bitsOf(part[i]) == bitsOf(all[begin + i]));
+          CHECK(bitsOf(part[count + i]) == bitsOf(all[rows + begin + i]));
+        }
+      }
+    }
+  }
+}
