@@ -20,18 +20,19 @@ export interface GpuWorkerConfig {
 const MIB = 1024 * 1024;
 
 /** Failpoints end the process: they are for tests and nowhere else. */
-const failpointsVariable = z
-  .string()
-  .default('')
-  .transform((text, context) => {
-    try {
-      return parseFailpoints(text);
-    } catch (error) {
-      context.addIssue({ code: 'custom', message: (error as Error).message });
-      return z.NEVER;
-    }
-  })
-  .refine((points) => points.size === 0 || process.env['NODE_ENV'] === 'test', 'is honoured only with NODE_ENV=test');
+const failpointsVariable = (env: NodeJS.ProcessEnv) =>
+  z
+    .string()
+    .default('')
+    .transform((text, context) => {
+      try {
+        return parseFailpoints(text);
+      } catch (error) {
+        context.addIssue({ code: 'custom', message: (error as Error).message });
+        return z.NEVER;
+      }
+    })
+    .refine((points) => points.size === 0 || env['NODE_ENV'] === 'test', 'is honoured only with NODE_ENV=test');
 
 /** @throws ConfigError naming every wrong variable. */
 export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
@@ -49,7 +50,7 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
       HOTBED_POLICY_STATES: integerVariable(1, 100_000).default(64),
       HOTBED_WORKER_POLL_MS: integerVariable(10, 60_000).default(1000),
       HOTBED_LEASE_TTL_MS: integerVariable(500, 600_000).default(15_000),
-      HOTBED_FAILPOINTS: failpointsVariable,
+      HOTBED_FAILPOINTS: failpointsVariable(env),
     },
     (values): GpuWorkerConfig => ({
       engine: {

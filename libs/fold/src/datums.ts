@@ -45,13 +45,14 @@ function inlineDatum(datum: InlineDatum, path: string): Datum {
   };
 }
 
-/** One advantage per completion, used at each of its tokens; under cross_entropy it is the token's weight. */
+/** One advantage per completion, used at each of its tokens. */
 function rolloutDatum(
   datum: RolloutDatum,
   path: string,
   loss: ForwardBackward['loss']['name'],
   references: References,
 ): Datum {
+  if (loss === 'cross_entropy') throw refused(path, 'recorded rollouts carry advantages, cross_entropy takes weights');
   const { prompt, completed } = references.of(datum, path);
   const advantages = floats(datum.advantages, `${path}.advantages`) as Float32Array;
   if (advantages.length !== datum.branches.length) {
@@ -64,9 +65,7 @@ function rolloutDatum(
     }
     const tokens = toInt32Array(rollout.tokens);
     const advantage = new Float32Array(tokens.length).fill(advantages[b] as number);
-    return loss === 'cross_entropy'
-      ? { tokens, weights: advantage, logprobs: null, advantages: null }
-      : { tokens, weights: null, logprobs: toFloat32Array(rollout.policyLogprobs), advantages: advantage };
+    return { tokens, weights: null, logprobs: toFloat32Array(rollout.policyLogprobs), advantages: advantage };
   });
   return { prompt: toInt32Array(prompt.tokens), branches };
 }
