@@ -6,6 +6,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Client } from 'pg';
 import { startEmbeddedPostgres, type EmbeddedPostgres } from './embedded-postgres';
 
+jest.setTimeout(90_000);
+
 let folder: string;
 let running: EmbeddedPostgres | undefined;
 
@@ -77,8 +79,11 @@ describe('the embedded PostgreSQL', () => {
       "const s=require('net').createServer().listen(0,'127.0.0.1',()=>console.log(s.address().port))",
     ]);
     const port = Number(await new Promise<string>((r) => holder.stdout.once('data', (d: Buffer) => r(d.toString()))));
-    await expect(startEmbeddedPostgres({ dataDir: folder, port })).rejects.toThrow(`port ${port} is in use`);
-    holder.kill();
+    try {
+      await expect(startEmbeddedPostgres({ dataDir: folder, port })).rejects.toThrow(`port ${port} is in use`);
+    } finally {
+      holder.kill();
+    }
   });
 
   it('does not outlive a parent that is killed with -9', async () => {
