@@ -112,6 +112,9 @@ void Trainer::OptimStep(AdapterHandle handle, const AdamParams& params,
     // Whoever let go of the weights last, on any thread, has read them before.
     std::atomic_thread_fence(std::memory_order_acquire);
     OptimStepResult result = executor_->RunOptimizer(&state, params);
+    ++state.weights_changes;
+    ++state.moments_changes;
+    ++state.gradient_changes;
     adapter->gradient_is_zero = true;
     done(result);
   };
@@ -277,6 +280,7 @@ void Trainer::BeginCall(Adapter* adapter, Call* call) {
     std::memcpy(call->saved_gradient.data(), gradient.data(), gradient.bytes());
   }
   call->begun = true;
+  ++adapter->state->gradient_changes;
   adapter->gradient_is_zero = false;
 }
 
