@@ -114,7 +114,7 @@ export default tseslint.config(
   libRule('verifiers'),
   {
     files: ['apps/**/*.ts'],
-    ignores: ['**/*.spec.ts'],
+    ignores: ['**/*.spec.ts', '**/testing/**'],
     rules: { '@typescript-eslint/no-restricted-imports': forbid([noApps, noDeep, noBroker, noSql, noEngine]) },
   },
   {
@@ -123,7 +123,7 @@ export default tseslint.config(
   },
   {
     files: ['apps/gpu-worker/**/*.ts'],
-    ignores: ['**/*.spec.ts'],
+    ignores: ['**/*.spec.ts', '**/testing/**'],
     rules: { '@typescript-eslint/no-restricted-imports': forbid([noApps, noDeep, noBroker, noSql]) },
   },
   prettier,
