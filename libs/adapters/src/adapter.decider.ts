@@ -7,7 +7,7 @@ import {
   type Operation,
   type PayloadOf,
 } from '#hotbed/contracts';
-import type { Adapter } from './adapter';
+import type { Adapter, OpenAdapter } from './adapter';
 import { operationProblems } from './operation-problems';
 
 /** What goes into one append item when an adapter is created. */
@@ -22,6 +22,10 @@ export interface Acceptance {
   payloads: PayloadOf<'OperationAccepted'>[];
   head: AdapterHeadChange;
 }
+
+/** What accepting needs of an adapter: a process that tracks it in a state of its own passes no more. */
+export type AcceptingAdapter =
+  { status: 'absent' } | Pick<OpenAdapter, 'status' | 'experimentId' | 'numericsId' | 'nextOpIndex'>;
 
 /** @throws DomainError Conflict `adapter_exists` */
 export function decideCreateAdapter(
@@ -45,7 +49,7 @@ export function decideCreateAdapter(
  * @throws NotFound, InvalidInput naming the field, DomainError IllegalState `adapter_owned`
  */
 export function decideAcceptOperations(
-  adapter: Adapter,
+  adapter: AcceptingAdapter,
   adapterId: string,
   operations: readonly Operation[],
   origin: PayloadOf<'OperationAccepted'>['origin'],

@@ -1,2 +1,8 @@
 export { NO_ADAPTER, evolveAdapter, type Adapter, type OpenAdapter } from './adapter';
-export { decideAcceptOperations, decideCreateAdapter, type Acceptance, type AdapterCreation } from './adapter.decider';
+export {
+  decideAcceptOperations,
+  decideCreateAdapter,
+  type AcceptingAdapter,
+  type Acceptance,
+  type AdapterCreation,
+} from './adapter.decider';

@@ -1,0 +1,293 @@
+import type { ExperimentCreated, EventType, PayloadOf } from '#hotbed/contracts';
+
+/** An event as the fold sees it: of the log, or just decided and about to be appended. */
+export type Fact = { [T in EventType]: { type: T; payload: PayloadOf<T> } }[EventType];
+
+/** A window of records that waits for its run. Stream versions, both inclusive. */
+export interface Trigger {
+  triggerId: string;
+  from: string;
+  to: string;
+  records: number;
+}
+
+/** Rewards of one prompt's completions, by sample index. */
+export interface GroupRewards {
+  requestVersion: string;
+  completedVersion: string;
+  rewards: number[];
+  validAnswers: number;
+}
+
+/** The rollouts that the current step waits for. Arrays by prompt index; null = not there yet. */
+export interface PendingStep {
+  requestId: string;
+  step: number;
+  policyOpIndex: string;
+  prompts: { recordId: string | null; subjectIds: string[] }[];
+  sampledTokens: (number | null)[];
+  groups: (GroupRewards | null)[];
+}
+
+export interface Run {
+  ordinal: number;
+  trigger: Trigger;
+  stepsCompleted: number;
+  pending: PendingStep | null;
+}
+
+/** What the adapter's stream says, as far as the experiment must know. */
+export interface TrainedAdapter {
+  acceptedOpIndex: string;
+  acceptedKind: 'created' | 'forward_backward' | 'optim_step' | 'checkpoint';
+  appliedOpIndex: string;
+  /** Of state(appliedOpIndex); null before the first operation. */
+  appliedStateDigest: string | null;
+  latestVersion: number | null;
+}
+
+export interface OpenExperiment {
+  status: 'idle' | 'training' | 'paused' | 'completed' | 'failed' | 'cancelled';
+  created: ExperimentCreated;
+  /** Whether a first run began. */
+  isStarted: boolean;
+  /** Triggers in order; the first one is next. */
+  queue: Trigger[];
+  /** Upper end of the newest window seen: windows of one experiment rise. */
+  triggeredTo: string;
+  /** Runs begun. */
+  runs: number;
+  /** The current run; also while paused. */
+  run: Run | null;
+  totalSteps: number;
+  /** Steps of the current or last run. */
+  stepsOfLastRun: number;
+  lastRewardMean: number | null;
+  /** Stream version of the newest completed step's RolloutsRequested. */
+  lastRequestVersion: string | null;
+  /** Consecutive steps, up to the newest, without variance in any group; without any valid answer. */
+  stepsWithoutVariance: number;
+  stepsWithoutValidAnswer: number;
+  adapter: TrainedAdapter;
+  /** Something that ends the experiment and is not yet recorded as its failure. */
+  fault: { code: string; message: string } | null;
+  failure: { code: string; message: string } | null;
+}
+
+export type Experiment = { status: 'absent' } | OpenExperiment;
+
+export const NO_EXPERIMENT: Experiment = { status: 'absent' };
+
+/**
+ * The fold of an experiment over its own stream, its rollouts, its adapter's stream and the triggers for it.
+ *
+ * 1. Folding a fact twice changes nothing the second time, and facts of different streams may come in any order that
+ *    keeps each stream's own: a lane that lags behind a rebuild cannot do harm.
+ * 2. Nothing but facts enters: the same facts give the same experiment after any crash.
+ */
+export function evolve(experiment: Experiment, fact: Fact): Experiment {
+  if (fact.type === 'ExperimentCreated') return fromCreated(fact.payload);
+  if (experiment.status === 'absent') return experiment;
+  switch (fact.type) {
+    case 'ExperimentStarted':
+      return { ...experiment, isStarted: true };
+    case 'ExperimentPaused':
+      return { ...experiment, status: 'paused' };
+    case 'ExperimentResumed':
+      return { ...experiment, status: experiment.run === null ? 'idle' : 'training' };
+    case 'ExperimentCompleted':
+      return ended(experiment, 'completed');
+    case 'ExperimentCancelled':
+      return ended(experiment, 'cancelled');
+    case 'ExperimentFailed':
+      return {
+        ...ended(experiment, 'failed'),
+        failure: { code: fact.payload.code, message: fact.payload.message },
+      };
+    case 'TrainingTriggered':
+      return withTrigger(experiment, fact.payload);
+    case 'TrainingRunStarted':
+      return withRun(experiment, fact.payload);
+    case 'RolloutsRequested':
+      return withPending(experiment, fact.payload);
+    case 'RolloutsCompleted':
+      return withPendingStep(experiment, fact.payload, (pending) => ({
+        ...pending,
+        sampledTokens: pending.sampledTokens.with(
+          fact.payload.promptIndex,
+          fact.payload.rollouts.reduce((sum, rollout) => sum + (rollout.tokens.shape[0] ?? 0), 0),
+        ),
+      }));
+    case 'RewardsAssigned':
+      return withPendingStep(experiment, fact.payload, (pending) => ({
+        ...pending,
+        groups: pending.groups.with(fact.payload.promptIndex, groupOf(fact.payload)),
+      }));
+    case 'RolloutsFailed':
+    case 'RewardsFailed':
+      return experiment.run?.pending?.requestId === fact.payload.requestId
+        ? { ...experiment, fault: experiment.fault ?? { code: fact.payload.code, message: fact.payload.message } }
+        : experiment;
+    case 'TrainingStepCompleted':
+      return withStepCompleted(experiment, fact.payload);
+    case 'TrainingRunCompleted':
+      return { ...experiment, status: experiment.status === 'paused' ? 'paused' : 'idle', run: null };
+    case 'OperationAccepted':
+      return {
+        ...experiment,
+        adapter: {
+          ...experiment.adapter,
+          acceptedOpIndex: fact.payload.opIndex,
+          acceptedKind: fact.payload.operation.kind,
+        },
+      };
+    case 'OperationApplied':
+      return withApplied(experiment, fact.payload);
+    case 'OperationFailed':
+      return {
+        ...withApplied(experiment, fact.payload),
+        fault: experiment.fault ?? {
+          code: fact.payload.code,
+          message: `operation ${fact.payload.opIndex} (${fact.payload.kind}): ${fact.payload.message}`,
+        },
+      };
+    case 'AdapterCheckpointed':
+      return {
+        ...experiment,
+        adapter: {
+          ...experiment.adapter,
+          latestVersion: Math.max(experiment.adapter.latestVersion ?? 0, fact.payload.version),
+        },
+      };
+    default:
+      return experiment;
+  }
+}
+
+/** Whether nothing can happen to it any more. */
+export function isEnded(experiment: OpenExperiment): boolean {
+  return experiment.status === 'completed' || experiment.status === 'failed' || experiment.status === 'cancelled';
+}
+
+function fromCreated(created: ExperimentCreated): OpenExperiment {
+  return {
+    status: 'idle',
+    created,
+    isStarted: false,
+    queue: [],
+    triggeredTo: '0',
+    runs: 0,
+    run: null,
+    totalSteps: 0,
+    stepsOfLastRun: 0,
+    lastRewardMean: null,
+    lastRequestVersion: null,
+    stepsWithoutVariance: 0,
+    stepsWithoutValidAnswer: 0,
+    adapter: {
+      acceptedOpIndex: '0',
+      acceptedKind: 'created',
+      appliedOpIndex: '0',
+      appliedStateDigest: null,
+      latestVersion: null,
+    },
+    fault: null,
+    failure: null,
+  };
+}
+
+function ended(experiment: OpenExperiment, status: 'completed' | 'failed' | 'cancelled'): OpenExperiment {
+  return { ...experiment, status, run: null, queue: [], fault: null };
+}
+
+function withTrigger(experiment: OpenExperiment, triggered: PayloadOf<'TrainingTriggered'>): OpenExperiment {
+  if (triggered.experimentId !== experiment.created.experimentId) return experiment;
+  if (BigInt(triggered.to) <= BigInt(experiment.triggeredTo)) return experiment;
+  const { triggerId, from, to, records } = triggered;
+  return {
+    ...experiment,
+    triggeredTo: to,
+    queue: isEnded(experiment) ? [] : [...experiment.queue, { triggerId, from, to, records }],
+  };
+}
+
+function withRun(experiment: OpenExperiment, started: PayloadOf<'TrainingRunStarted'>): OpenExperiment {
+  const { from, to } = started.window;
+  return {
+    ...experiment,
+    status: 'training',
+    runs: started.runOrdinal + 1,
+    stepsOfLastRun: 0,
+    queue: experiment.queue.filter((trigger) => trigger.triggerId !== started.triggerId),
+    run: {
+      ordinal: started.runOrdinal,
+      trigger: { triggerId: started.triggerId, from, to, records: started.records },
+      stepsCompleted: 0,
+      pending: null,
+    },
+  };
+}
+
+function withPending(experiment: OpenExperiment, requested: PayloadOf<'RolloutsRequested'>): OpenExperiment {
+  if (experiment.run === null || requested.experimentId !== experiment.created.experimentId) return experiment;
+  const pending: PendingStep = {
+    requestId: requested.requestId,
+    step: requested.step ?? 0,
+    policyOpIndex: requested.opIndex ?? '0',
+    prompts: requested.prompts.map((prompt) => ({
+      recordId: prompt.record?.recordId ?? null,
+      subjectIds: prompt.subjectIds,
+    })),
+    sampledTokens: requested.prompts.map(() => null),
+    groups: requested.prompts.map(() => null),
+  };
+  return { ...experiment, run: { ...experiment.run, pending } };
+}
+
+/** Facts about a request that is not the current one (cancelled, completed) change nothing. */
+function withPendingStep(
+  experiment: OpenExperiment,
+  about: { requestId: string; promptIndex: number },
+  change: (pending: PendingStep) => PendingStep,
+): OpenExperiment {
+  const pending = experiment.run?.pending;
+  if (experiment.run === null || !pending || pending.requestId !== about.requestId) return experiment;
+  if (about.promptIndex >= pending.prompts.length) return experiment;
+  return { ...experiment, run: { ...experiment.run, pending: change(pending) } };
+}
+
+function groupOf(assigned: PayloadOf<'RewardsAssigned'>): GroupRewards {
+  const ordered = [...assigned.rewards].sort((a, b) => a.sampleIndex - b.sampleIndex);
+  return {
+    requestVersion: assigned.requestVersion,
+    completedVersion: assigned.completedVersion,
+    rewards: ordered.map((reward) => reward.reward),
+    validAnswers: ordered.filter((reward) => reward.valid).length,
+  };
+}
+
+function withStepCompleted(experiment: OpenExperiment, step: PayloadOf<'TrainingStepCompleted'>): OpenExperiment {
+  if (experiment.run === null) return experiment;
+  return {
+    ...experiment,
+    totalSteps: experiment.totalSteps + 1,
+    stepsOfLastRun: step.step + 1,
+    lastRewardMean: step.rewardMean,
+    lastRequestVersion: experiment.run.pending?.groups[0]?.requestVersion ?? experiment.lastRequestVersion,
+    stepsWithoutVariance: step.groupsWithVariance === 0 ? experiment.stepsWithoutVariance + 1 : 0,
+    stepsWithoutValidAnswer: step.validAnswers === 0 ? experiment.stepsWithoutValidAnswer + 1 : 0,
+    run: { ...experiment.run, stepsCompleted: step.step + 1, pending: null },
+  };
+}
+
+function withApplied(experiment: OpenExperiment, applied: { opIndex: string; stateDigest: string }): OpenExperiment {
+  if (BigInt(applied.opIndex) <= BigInt(experiment.adapter.appliedOpIndex)) return experiment;
+  return {
+    ...experiment,
+    adapter: {
+      ...experiment.adapter,
+      appliedOpIndex: applied.opIndex,
+      appliedStateDigest: applied.stateDigest,
+    },
+  };
+}

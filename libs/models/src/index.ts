@@ -1,0 +1,2 @@
+export { openModelFolder, type ModelFolder } from './model-folder';
+export { TextTokenizer } from './text-tokenizer';
