@@ -1,3 +1,4 @@
+import { isNativeError } from 'node:util/types';
 import { DomainError } from '#hotbed/contracts';
 import type { EngineFaultCode } from './engine.types';
 
@@ -32,7 +33,8 @@ const isEngineFaultCode = (code: unknown): code is EngineFaultCode => typeof cod
 
 /** The addon throws plain errors with a `code`; anything else is a bug and passes unchanged. */
 export function toEngineFault(error: unknown): unknown {
-  if (error instanceof Error && 'code' in error && isEngineFaultCode(error.code)) {
+  // Not instanceof: the addon's errors may belong to another realm than this module (a vm context).
+  if (isNativeError(error) && 'code' in error && isEngineFaultCode(error.code)) {
     return new EngineFault(error.code, error.message);
   }
   return error;
