@@ -150,11 +150,12 @@ BEGIN
         v_key := v_part ->> 'stream';
         v_version := coalesce((v_stream_versions ->> v_key)::bigint,
                               (SELECT version FROM streams WHERE stream_id = v_key));
-        IF NOT CASE v_part ->> 'expected'
-                 WHEN 'any' THEN true
-                 WHEN 'none' THEN v_version = 0
-                 WHEN 'exists' THEN v_version > 0
-                 ELSE v_version = (v_part ->> 'expected')::bigint END THEN
+        -- In parentheses: PL/pgSQL's IF would end at the first THEN.
+        IF NOT (CASE v_part ->> 'expected'
+                  WHEN 'any' THEN true
+                  WHEN 'none' THEN v_version = 0
+                  WHEN 'exists' THEN v_version > 0
+                  ELSE v_version = (v_part ->> 'expected')::bigint END) THEN
           v_error := jsonb_build_object('code', 'version_conflict', 'stream', v_key,
                                         'expected', v_part ->> 'expected', 'actual', v_version::text);
           EXIT checks;

@@ -7,12 +7,10 @@ export const APP_ROLE = 'hotbed_app';
 
 /** Runs the statements as the owner, so that tables and functions belong to it whoever migrates. */
 export async function asOwner(runner: QueryRunner, ...statements: string[]): Promise<void> {
-  await runner.query(`SET ROLE ${OWNER_ROLE}`);
-  try {
-    for (const statement of statements) await runner.query(statement);
-  } finally {
-    await runner.query('RESET ROLE');
-  }
+  // LOCAL: a failed migration's rollback takes the role back, too.
+  await runner.query(`SET LOCAL ROLE ${OWNER_ROLE}`);
+  for (const statement of statements) await runner.query(statement);
+  await runner.query('RESET ROLE');
 }
 
 /** A schema for an app's read model: the app role may read and write its tables, never change them. */

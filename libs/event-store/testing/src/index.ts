@@ -1,0 +1,3 @@
+export { createTestDatabase, withTestDatabase, type TestDatabase } from './test-database';
+export { specificationOf, type DeciderUnderTest, type Fact } from './given-when-then';
+export { aRecordReceived, aStreamOfRecords, newEvent } from './builders';
