@@ -1,6 +1,6 @@
 import { streamId, type Operation } from '#hotbed/contracts';
 import { catchUp, readHistory, readOperations, recordOutcome, weightsIndex } from './adapter-history';
-import { ADAPTER, BASE_DIGEST, RecordedEvents, WORKER } from './testing/recorded-events';
+import { ADAPTER, BASE_DIGEST, RecordedEvents, WORKER } from '#hotbed/fold/testing';
 
 const STREAM = streamId('adapter', ADAPTER);
 const STEP: Operation = {

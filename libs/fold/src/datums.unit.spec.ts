@@ -1,6 +1,6 @@
 import { float32Tensor, int32Tensor, type RolloutDatum } from '#hotbed/contracts';
 import { datumsOf, type ForwardBackward } from './datums';
-import { ROLLOUTS, trainingOnBothPrompts, twoPromptsAnsweredOutOfOrder } from './testing/recorded-events';
+import { ROLLOUTS, trainingOnBothPrompts, twoPromptsAnsweredOutOfOrder } from '#hotbed/fold/testing';
 
 const LATER = 1000n;
 

@@ -5,7 +5,7 @@ import type { TestDatabase } from '#hotbed/event-store/testing';
 import { silentLogger } from '#hotbed/runtime';
 import { Failpoints } from '../failpoint/failpoints';
 import { Worker, type WorkerOptions } from '../worker/worker';
-import { TINY_BASE } from './tiny-base';
+import { TINY_BASE } from '#hotbed/fold/testing';
 
 /** A worker inside the test's own process, on a real engine and a real database. */
 export async function startTestWorker(

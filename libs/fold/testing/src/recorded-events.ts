@@ -9,7 +9,7 @@ import {
   type Operation,
   type PayloadOf,
 } from '#hotbed/contracts';
-import type { EventReads } from '../event-reads';
+import type { EventReads } from '../../src/event-reads';
 
 export const TENANT = '0193a000-0000-7000-8000-000000000001';
 export const ADAPTER = '0193a000-0000-7000-8000-00000000000a';
