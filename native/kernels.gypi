@@ -12,6 +12,7 @@
       'native/src/kernels/attention.cc',
       'native/src/kernels/attention_backward.cc',
       'native/src/kernels/elementwise.cc',
+      'native/src/kernels/fma_burst.cc',
       'native/src/kernels/head.cc',
       'native/src/kernels/linear.cc',
       'native/src/kernels/lora.cc',

@@ -72,6 +72,10 @@ struct KernelTable {
   void (*logArray)(const float* x, float* y, size_t n);
   // u at (counter0, counter1, counter2, counter3), word 0..3.
   float (*uniform)(uint64_t seed, const uint32_t counter[4], unsigned word);
+
+  // Runs independent fma chains on registers and returns the floating-point operations done: the
+  // ceiling that benchmarks divide by.
+  double (*fmaBurst)(size_t repeats);
 };
 
 // Throws Error "unsupported_cpu" naming the missing features when this machine cannot run `path`.

@@ -126,6 +126,7 @@ HOTBED_INLINE void splitExponent(V16 x, V16& m, V16& e) {
   splitHalf(x.hi, m.hi, e.hi);
 }
 
+constexpr size_t kBurstChains = 6;  // of two registers
 constexpr int kMaxRows1 =
     6;  // 12 accumulators + 2 halves of a column + 1 broadcast of 16 registers
 constexpr int kMaxRows2 = 2;

@@ -78,6 +78,7 @@ HOTBED_INLINE void splitExponent(V16 x, V16& m, V16& e) {
 }
 
 // Register tiles of the matrix kernel: rows for a given number of 16-lane columns.
+constexpr size_t kBurstChains = 12;  // 2 ports x 4 cycles, with reserve
 constexpr int kMaxRows1 = 14;
 constexpr int kMaxRows2 = 14;  // 28 accumulators + 2 columns + 1 broadcast of 32 registers
 constexpr int kMaxRows4 = 6;

@@ -104,6 +104,7 @@ HOTBED_INLINE void splitExponent(V16 x, V16& m, V16& e) {
 #undef HOTBED_LANES
 #undef HOTBED_MASKS
 
+constexpr size_t kBurstChains = 1;
 constexpr int kMaxRows1 = 1;  // 16 chains already hide the latency of a scalar fma
 constexpr int kMaxRows2 = 0;
 constexpr int kMaxRows4 = 0;

@@ -41,6 +41,7 @@ const KernelTable& table() {
       expArray,
       logArray,
       uniform,
+      fmaBurst,
   };
   return instance;
 }

@@ -40,6 +40,7 @@ void adamW(ThreadPool&, const AdamWTensor*, size_t count, const AdamWScalars&, f
 void expArray(const float* x, float* y, size_t n);
 void logArray(const float* x, float* y, size_t n);
 float uniform(uint64_t seed, const uint32_t counter[4], unsigned word);
+double fmaBurst(size_t repeats);
 
 const KernelTable& table();
 

@@ -154,4 +154,10 @@ void logArray(const float* x, float* y, size_t n) {
   for (size_t i = 0; i < n; ++i) y[i] = log1(x[i]);
 }
 
+double fmaBurst(size_t repeats) {
+  float x = 0.5f;
+  for (size_t r = 0; r < repeats; ++r) x = fmaf1(x, 0.999f, 0.001f);
+  return x > 0 ? 2.0 * static_cast<double>(repeats) : 0.0;
+}
+
 }  // namespace hotbed::kernels::reference

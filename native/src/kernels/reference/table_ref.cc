@@ -36,6 +36,7 @@ const KernelTable& table() {
       expArray,
       logArray,
       uniform,
+      fmaBurst,
   };
   return instance;
 }
