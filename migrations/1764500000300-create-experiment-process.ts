@@ -13,6 +13,7 @@ export class CreateExperimentProcess1764500000300 implements MigrationInterface 
         adapter_id uuid NOT NULL UNIQUE,
         stream_version bigint NOT NULL,
         created_at_ms bigint NOT NULL,
+        changed_at_ms bigint NOT NULL,
         state json NOT NULL
       ) WITH (fillfactor = 50)`,
       `COMMENT ON COLUMN orchestrator.experiment_process.state IS 'json, not jsonb: kept as written, numbers included'`,

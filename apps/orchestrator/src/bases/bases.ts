@@ -1,0 +1,108 @@
+import { DomainError, InvalidInput, Unavailable, type EventStore } from '#hotbed/contracts';
+import { openModelFolder, type ModelFolder } from '#hotbed/models';
+import type { PromptEncoder } from '../records/record-windows';
+
+/** A base as a worker reported it. */
+export interface LoadedBase {
+  name: string;
+  baseDigest: string;
+  numericsId: string;
+  contextLength: number;
+  workerId: string;
+}
+
+const PAGE = 500;
+
+/**
+ * Which bases workers have loaded, from their events, and the text side of the one whose folder this process was given.
+ * Folded in memory from the log on demand: there are few workers, and nothing here outlives a restart.
+ */
+export class Bases implements PromptEncoder {
+  private position = 0n;
+  private readonly known = new Map<string, LoadedBase>();
+  private readonly running = new Map<string, LoadedBase>();
+  private folder: Promise<ModelFolder> | null = null;
+  private catchingUp: Promise<void> = Promise.resolve();
+
+  /** @param folderPath model folder in Hugging Face layout, the one that the workers load */
+  constructor(
+    private readonly store: EventStore,
+    private readonly folderPath: string,
+  ) {}
+
+  /** Bases of workers that run, one entry per digest. */
+  async loaded(): Promise<LoadedBase[]> {
+    await this.catchUp();
+    return [...new Map([...this.running.values()].map((base) => [base.baseDigest, base])).values()];
+  }
+
+  /**
+   * The base that a caller means. @param ref name or digest; null = the only one that is loaded
+   * @throws InvalidInput naming `field`
+   */
+  async resolve(ref: string | null, field = 'base'): Promise<LoadedBase> {
+    const loaded = await this.loaded();
+    const matching = ref === null ? loaded : loaded.filter((base) => base.name === ref || base.baseDigest === ref);
+    const [base] = matching;
+    if (base !== undefined && matching.length === 1) return base;
+    const list = loaded.length === 0 ? 'no worker has loaded a base' : `loaded: ${loaded.map(describe).join(', ')}`;
+    const wish = ref === null ? 'name the base by name or digest' : `no running worker has exactly one base "${ref}"`;
+    throw new InvalidInput([{ path: field, message: `${wish}; ${list}` }]);
+  }
+
+  /** The text side of a base. @throws Unavailable where the folder that this process was given is another base's */
+  async textOf(baseDigest: string): Promise<ModelFolder> {
+    let base = this.known.get(baseDigest);
+    if (base === undefined) {
+      await this.catchUp();
+      base = this.known.get(baseDigest);
+    }
+    const folder = await this.openFolder();
+    if (base !== undefined && base.name === folder.name) return folder;
+    throw new Unavailable(
+      'tokenizer_not_available',
+      `HOTBED_BASE_MODEL is ${folder.path}, which is not the folder of base ${base === undefined ? baseDigest : describe(base)}; start with that base's folder`,
+      { retryAfterMs: 5_000 },
+    );
+  }
+
+  async encoderOf(baseDigest: string): Promise<{ encode(text: string): Int32Array; contextLength: number }> {
+    const { tokenizer, contextLength } = await this.textOf(baseDigest);
+    return { encode: (text) => tokenizer.encode(text), contextLength };
+  }
+
+  /** Opens the folder now, so that a wrong one is noticed at start. @throws DomainError `model_folder_invalid` */
+  openFolder(): Promise<ModelFolder> {
+    this.folder ??= openModelFolder(this.folderPath).catch((error: unknown) => {
+      this.folder = null;
+      throw error instanceof DomainError ? error : new Unavailable('model_folder', String(error), { cause: error });
+    });
+    return this.folder;
+  }
+
+  private catchUp(): Promise<void> {
+    this.catchingUp = this.catchingUp.catch(() => undefined).then(() => this.readOn());
+    return this.catchingUp;
+  }
+
+  private async readOn(): Promise<void> {
+    for (;;) {
+      const events = await this.store.readAll({ after: this.position, limit: PAGE, categories: ['worker'] });
+      for (const event of events) {
+        if (event.type === 'BaseModelLoaded') {
+          const { name, baseDigest, numericsId, contextLength, workerId } = event.payload;
+          const base = { name, baseDigest, numericsId, contextLength, workerId };
+          this.known.set(baseDigest, base);
+          this.running.set(workerId, base);
+        }
+        if (event.type === 'WorkerStopped') this.running.delete(event.payload.workerId);
+        this.position = event.globalPosition;
+      }
+      if (events.length < PAGE) return;
+    }
+  }
+}
+
+function describe(base: LoadedBase): string {
+  return `${base.name} (${base.baseDigest.slice(0, 12)})`;
+}

@@ -1,0 +1,68 @@
+import type { AnyStoredEvent, LaneHandler } from '#hotbed/contracts';
+import { latestAliasMove } from '../alias/latest-alias';
+import type { ExperimentFact, ExperimentProcess } from './experiment-process';
+
+/** Lane over `data-stream:*`: new windows for experiments. */
+export function triggersLane(process: ExperimentProcess): LaneHandler {
+  return async (events, uow) => {
+    const facts = events.flatMap((event): ExperimentFact[] =>
+      event.type === 'TrainingTriggered' ? [{ experimentId: event.payload.experimentId, event }] : [],
+    );
+    if (facts.length === 0) return;
+    const items = await process.takeFacts(uow, facts);
+    if (items.length > 0) await uow.append(items);
+  };
+}
+
+/** Lane over `rollouts:*`: completions and rewards of the current step. */
+export function rolloutsLane(process: ExperimentProcess): LaneHandler {
+  return async (events, uow) => {
+    const facts = events.flatMap(rolloutFact);
+    if (facts.length === 0) return;
+    const items = await process.takeFacts(uow, facts);
+    if (items.length > 0) await uow.append(items);
+  };
+}
+
+/** Lane over `adapter:*`: applied operations end runs, failed ones end experiments, versions move `latest`. */
+export function operationsLane(process: ExperimentProcess, now: () => number = Date.now): LaneHandler {
+  return async (events, uow) => {
+    const results = events.filter(isOperationResult);
+    const [first] = results;
+    if (first === undefined) return;
+    const items = [];
+    const row = await process.lockByAdapter(uow, first.payload.adapterId);
+    if (row !== null) {
+      const { item } = await process.advance(uow, row, {
+        facts: results,
+        causationId: results.at(-1)?.eventId ?? null,
+      });
+      if (item !== null) items.push(item);
+    }
+    for (const event of results) {
+      if (event.type === 'AdapterCheckpointed') items.push(latestAliasMove(event, now()));
+    }
+    if (items.length > 0) await uow.append(items);
+  };
+}
+
+function rolloutFact(event: AnyStoredEvent): ExperimentFact[] {
+  switch (event.type) {
+    case 'RolloutsCompleted':
+    case 'RolloutsFailed':
+    case 'RewardsAssigned':
+    case 'RewardsFailed':
+      return event.payload.experimentId === null ? [] : [{ experimentId: event.payload.experimentId, event }];
+    default:
+      return [];
+  }
+}
+
+type OperationResult = Extract<
+  AnyStoredEvent,
+  { type: 'OperationApplied' | 'OperationFailed' | 'AdapterCheckpointed' }
+>;
+
+function isOperationResult(event: AnyStoredEvent): event is OperationResult {
+  return event.type === 'OperationApplied' || event.type === 'OperationFailed' || event.type === 'AdapterCheckpointed';
+}
