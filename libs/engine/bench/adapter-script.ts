@@ -1,0 +1,165 @@
+import type {
+  AdamParams,
+  AdapterSpec,
+  Branch,
+  Datum,
+  Engine,
+  ForwardBackwardResult,
+  Loss,
+  SampleRequest,
+  SampleResult,
+} from '../src/engine.types';
+import { TARGET_MODULES } from '../src/engine.types';
+import { CONTEXT_LENGTH, type RandomModelShape } from './random-model';
+import type { Random } from './random';
+
+interface Round {
+  trainings: { loss: Loss; datums: Datum[] }[];
+  adam: AdamParams;
+  /** Sampled from the policy after this round's step, while the adapter trains on. */
+  request: Omit<SampleRequest, 'policy'>;
+  logitsOf: Int32Array;
+}
+
+/** One adapter's whole life: drawn once, played as often as wanted. */
+export interface AdapterScript {
+  spec: AdapterSpec;
+  rounds: Round[];
+  /** Adds to the gradient after the last step, so that the final state has one. */
+  last: { loss: Loss; datums: Datum[] };
+}
+
+/** Everything that a play returned, as named bytes. */
+export type Trace = Map<string, Uint8Array>;
+
+export function drawScript(random: Random, shape: RandomModelShape): AdapterScript {
+  const token = () => random.integer(0, shape.vocabulary - 1);
+  const tokens = (low: number, high: number) => Int32Array.from(random.list(random.integer(low, high), token));
+  // Now and then across the boundary of a 64-key attention block.
+  const prompt = () => (random.chance(0.15) ? tokens(60, 90) : tokens(1, 20));
+
+  const branch = (loss: Loss): Branch => {
+    const completion = tokens(1, 10);
+    const floats = (low: number, high: number) => Float32Array.from(completion, () => random.real(low, high));
+    return loss.name === 'cross_entropy'
+      ? { tokens: completion, weights: floats(0, 1), logprobs: null, advantages: null }
+      : { tokens: completion, weights: null, logprobs: floats(-8, -2), advantages: floats(-1, 1) };
+  };
+  const training = () => {
+    const name = random.pick(['cross_entropy', 'importance_sampling', 'ppo'] as const);
+    const loss: Loss = { name, clipLow: name === 'ppo' ? 0.8 : null, clipHigh: name === 'ppo' ? 1.2 : null };
+    const datum = (): Datum => ({ prompt: prompt(), branches: random.list(random.integer(1, 3), () => branch(loss)) });
+    return { loss, datums: random.list(random.integer(1, 3), datum) };
+  };
+  const round = (): Round => ({
+    trainings: random.list(random.integer(1, 2), training),
+    adam: {
+      learningRate: random.real(1e-3, 1e-2),
+      beta1: 0.9,
+      beta2: random.pick([0.95, 0.999]),
+      eps: 1e-8,
+      weightDecay: random.pick([0, 0.01]),
+      gradClipNorm: random.pick([0, 1]),
+    },
+    request: {
+      prompt: prompt(),
+      seeds: random.list(random.integer(1, 3), () => random.seed()),
+      params: {
+        temperature: random.pick([0, 0.7, 1]),
+        topK: random.pick([0, 0, 5]),
+        topP: random.pick([1, 1, 0.9]),
+        maxTokens: random.integer(4, 24),
+        stopTokenIds: [2],
+      },
+      promptLogprobs: random.chance(0.3),
+    },
+    logitsOf: tokens(1, Math.min(40, CONTEXT_LENGTH)),
+  });
+  const targets = TARGET_MODULES.slice(0, 7).filter(() => random.chance(0.6));
+  return {
+    spec: {
+      rank: random.pick([1, 2, 3, 4, 8, 16, 33]),
+      alpha: random.real(1, 32),
+      rslora: random.chance(0.3),
+      targets: targets.length > 0 ? targets : ['q'],
+      seed: random.seed(),
+    },
+    rounds: random.list(random.integer(1, 2), round),
+    last: training(),
+  };
+}
+
+/** Lives the script on an engine. `pause` is awaited between calls: arrival times, which must not matter. */
+export async function play(engine: Engine, script: AdapterScript, pause: () => Promise<void>): Promise<Trace> {
+  const trace: Trace = new Map();
+  const inBackground: Promise<void>[] = [];
+  await pause();
+  const adapter = await engine.createAdapter(script.spec);
+  for (const [index, round] of script.rounds.entries()) {
+    for (const [call, { loss, datums }] of round.trainings.entries()) {
+      await pause();
+      keepTraining(trace, `round ${index} training ${call}`, await engine.forwardBackward(adapter, loss, datums));
+    }
+    keepTensors(trace, `round ${index} gradient`, await engine.tensors(adapter, 'gradient'));
+    const { gradNorm } = await engine.optimStep(adapter, round.adam);
+    keep(trace, `round ${index} gradient norm`, Float64Array.of(gradNorm));
+    const policy = await engine.pin(adapter);
+    await pause();
+    const sampled = engine.sample({ ...round.request, policy });
+    const logits = engine.logits(policy, round.logitsOf);
+    inBackground.push(
+      Promise.all([sampled, logits]).then(([samples, values]) => {
+        keepSamples(trace, `round ${index} sample`, samples);
+        keep(trace, `round ${index} logits`, values);
+        engine.release(policy);
+      }),
+    );
+  }
+  await pause();
+  keepTraining(trace, 'last training', await engine.forwardBackward(adapter, script.last.loss, script.last.datums));
+  for (const what of ['weight', 'm', 'v', 'gradient'] as const) {
+    keepTensors(trace, what, await engine.tensors(adapter, what));
+  }
+  keep(trace, 'state digest', Buffer.from(await engine.stateDigest(adapter, '1'), 'hex'));
+  await Promise.all(inBackground);
+  await engine.dropAdapter(adapter);
+  return trace;
+}
+
+/** How many bits of `other` are not those of `alone`; a missing or longer value counts with all its bits. */
+export function differingBits(alone: Trace, other: Trace): number {
+  let bits = 0;
+  for (const name of new Set([...alone.keys(), ...other.keys()])) {
+    const a = alone.get(name) ?? new Uint8Array();
+    const b = other.get(name) ?? new Uint8Array();
+    bits += 8 * Math.abs(a.length - b.length);
+    for (let i = 0; i < Math.min(a.length, b.length); i++) {
+      for (let x = (a[i] ?? 0) ^ (b[i] ?? 0); x !== 0; x &= x - 1) bits++;
+    }
+  }
+  return bits;
+}
+
+function keep(trace: Trace, name: string, values: NodeJS.TypedArray): void {
+  trace.set(name, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+}
+
+function keepTraining(trace: Trace, name: string, result: ForwardBackwardResult): void {
+  keep(trace, `${name} loss`, Float64Array.of(result.lossSum));
+  for (const [i, datum] of result.logprobs.entries()) {
+    for (const [j, branch] of datum.entries()) keep(trace, `${name} logprobs ${i} ${j}`, branch);
+  }
+}
+
+function keepSamples(trace: Trace, name: string, result: SampleResult): void {
+  if (result.promptLogprobs !== null) keep(trace, `${name} prompt`, result.promptLogprobs);
+  for (const [i, sequence] of result.sequences.entries()) {
+    keep(trace, `${name} ${i} tokens`, sequence.tokens);
+    keep(trace, `${name} ${i} policy logprobs`, sequence.policyLogprobs);
+    keep(trace, `${name} ${i} sampling logprobs`, sequence.samplingLogprobs);
+  }
+}
+
+function keepTensors(trace: Trace, name: string, tensors: Map<string, Float32Array>): void {
+  for (const [tensor, values] of tensors) keep(trace, `${name} ${tensor}`, values);
+}

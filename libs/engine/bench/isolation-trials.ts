@@ -1,0 +1,133 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Engine, EngineOptions } from '../src/engine.types';
+import { DEFAULT_ENGINE_OPTIONS, openMutableEngine } from '../src/open-engine';
+import { type AdapterScript, differingBits, drawScript, play } from './adapter-script';
+import { Random } from './random';
+import { randomShape, writeRandomModel } from './random-model';
+
+export interface IsolationReport {
+  trials: number;
+  differingBits: number;
+  /** Share of decode steps whose rows belonged to at least two policies, 0..1. */
+  mixedDecodeSteps: number;
+  /** Share of training passes that held sequences of at least two adapters, 0..1. */
+  mixedTrainPasses: number;
+  meanAdaptersPerPass: number;
+  /** An engine with one chain reordered on purpose was told apart. */
+  mutationDetected: boolean;
+}
+
+/** Below this share of mixed steps the comparison would say little. */
+export const LEAST_MIXED_SHARE = 0.5;
+const MUTATED_TRIALS = 8;
+const MOST_NEIGHBOURS = 15;
+/** Adapters of a trial that are also run alone. */
+const SUBJECTS = 2;
+
+export const isIsolated = (report: IsolationReport): boolean =>
+  report.differingBits === 0 &&
+  report.mutationDetected &&
+  report.mixedDecodeSteps >= LEAST_MIXED_SHARE &&
+  report.mixedTrainPasses >= LEAST_MIXED_SHARE;
+
+interface Tally {
+  differingBits: number;
+  decodeSteps: number;
+  mixedDecodeSteps: number;
+  trainPasses: number;
+  mixedTrainPasses: number;
+  trainPassAdapters: number;
+}
+
+/**
+ * Trains and samples random adapters on random tiny bases twice: among 1 to 15 neighbours at work, and alone on an
+ * engine with other threads, chunk sizes and memory budgets. Counts the bits that differ in everything returned.
+ */
+export async function measureIsolation(trials: number, seed: number): Promise<IsolationReport> {
+  const sum = emptyTally();
+  for (let trial = 0; trial < trials; trial++) {
+    const tally = await runTrial(new Random(seed + trial), false);
+    for (const key of Object.keys(sum) as (keyof Tally)[]) sum[key] += tally[key];
+  }
+  let mutationDetected = false;
+  for (let trial = 0; trial < MUTATED_TRIALS && !mutationDetected; trial++) {
+    mutationDetected = (await runTrial(new Random(seed + trial), true)).differingBits > 0;
+  }
+  return {
+    trials,
+    differingBits: sum.differingBits,
+    mixedDecodeSteps: share(sum.mixedDecodeSteps, sum.decodeSteps),
+    mixedTrainPasses: share(sum.mixedTrainPasses, sum.trainPasses),
+    meanAdaptersPerPass: share(sum.trainPassAdapters, sum.trainPasses),
+    mutationDetected,
+  };
+}
+
+const emptyTally = (): Tally => ({
+  differingBits: 0,
+  decodeSteps: 0,
+  mixedDecodeSteps: 0,
+  trainPasses: 0,
+  mixedTrainPasses: 0,
+  trainPassAdapters: 0,
+});
+
+const share = (part: number, whole: number): number => (whole === 0 ? 0 : Math.round((1000 * part) / whole) / 1000);
+
+async function runTrial(random: Random, mutation: boolean): Promise<Tally> {
+  const folder = mkdtempSync(join(tmpdir(), 'hotbed-isolation-'));
+  try {
+    const shape = randomShape(random);
+    writeRandomModel(folder, shape, random);
+    const scripts = random.list(1 + random.integer(1, MOST_NEIGHBOURS), () => drawScript(random, shape));
+    const together = await openMutableEngine(randomOptions(folder, random, 'together'), mutation);
+    const alone = await openMutableEngine(randomOptions(folder, random, 'alone'), false);
+    try {
+      return await compare(scripts, together, alone, random);
+    } finally {
+      await Promise.all([together.dispose(), alone.dispose()]);
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+async function compare(scripts: AdapterScript[], together: Engine, alone: Engine, random: Random): Promise<Tally> {
+  const traces = await Promise.all(scripts.map((script) => play(together, script, randomPause(random))));
+  const stats = together.stats();
+  let bits = 0;
+  for (const [index, script] of scripts.slice(0, SUBJECTS).entries()) {
+    bits += differingBits(await play(alone, script, () => Promise.resolve()), traces[index] ?? new Map<never, never>());
+  }
+  return {
+    differingBits: bits,
+    decodeSteps: stats.decodeSteps,
+    mixedDecodeSteps: stats.mixedDecodeSteps,
+    trainPasses: stats.trainPasses,
+    mixedTrainPasses: stats.mixedTrainPasses,
+    trainPassAdapters: stats.trainPassAdapters,
+  };
+}
+
+/** A few turns of the event loop, drawn anew at each call: arrivals differ, and none waits for long. */
+function randomPause(random: Random): () => Promise<void> {
+  return async () => {
+    for (let turns = random.integer(0, 4); turns > 0; turns--) await new Promise(setImmediate);
+  };
+}
+
+/** What must not matter is drawn anew for each engine. */
+function randomOptions(modelFolder: string, random: Random, run: 'together' | 'alone'): EngineOptions {
+  return {
+    ...DEFAULT_ENGINE_OPTIONS,
+    modelFolder,
+    threads: random.integer(1, 3),
+    kvCacheMiB: 32,
+    // The smallest budget recomputes activations, the larger one keeps them.
+    activationBudgetMiB: random.pick([1, 64]),
+    maxStepRows: run === 'together' ? random.pick([32, 64, 256]) : random.pick([3, 16, 64]),
+    maxTrainRows: run === 'together' ? random.pick([256, 1024]) : random.pick([16, 64, 1024]),
+  };
+}
