@@ -143,7 +143,12 @@ export const ORCHESTRATOR_COMMANDS = {
   },
   /** Turns recorded completions of a sample request into text. IllegalState `not_complete` while some are missing. */
   'read-samples': {
-    request: z.strictObject({ requestId: idSchema, streamId: z.string() }),
+    request: z.strictObject({
+      requestId: idSchema,
+      streamId: z.string(),
+      /** Of the answer to `request-samples`; null = the stream is searched from its beginning. */
+      requestVersion: u64Schema.nullable().default(null),
+    }),
     reply: z.object({
       prompts: z.array(
         z.object({

@@ -1,0 +1,44 @@
+import type { EventStore, ExperimentSummary, Transactions } from '#hotbed/contracts';
+import type { Fact, OpenExperiment } from './experiment';
+import { decideCancel, decidePause, decideResume } from './experiment.decider';
+import type { ExperimentProcess } from './experiment-process';
+import { toSummary } from './experiment-summary';
+import { experimentIdOf, noExperiment } from './find-experiment';
+
+/** Pause, resume, cancel. */
+export class ControlExperimentHandler {
+  constructor(
+    private readonly store: EventStore,
+    private readonly transactions: Transactions,
+    private readonly process: ExperimentProcess,
+    private readonly now: () => number = Date.now,
+  ) {}
+
+  pause(tenantId: string, ref: string): Promise<ExperimentSummary> {
+    return this.control(tenantId, ref, decidePause);
+  }
+
+  resume(tenantId: string, ref: string): Promise<ExperimentSummary> {
+    return this.control(tenantId, ref, decideResume);
+  }
+
+  cancel(tenantId: string, ref: string): Promise<ExperimentSummary> {
+    return this.control(tenantId, ref, decideCancel);
+  }
+
+  /** @throws NotFound, DomainError IllegalState `experiment_ended` */
+  private async control(
+    tenantId: string,
+    ref: string,
+    command: (experiment: OpenExperiment) => Fact[],
+  ): Promise<ExperimentSummary> {
+    const experimentId = await experimentIdOf(this.store, tenantId, ref);
+    return this.transactions.run(async (uow) => {
+      const row = await this.process.lock(uow, experimentId);
+      if (row?.tenantId !== tenantId) throw noExperiment(ref);
+      const { row: saved, item } = await this.process.advance(uow, row, { command, causationId: null });
+      if (item !== null) await uow.append([item]);
+      return toSummary(saved, this.now());
+    });
+  }
+}

@@ -1,0 +1,23 @@
+import { InvalidInput, idSchema, type CommandReply, type CommandRequest, type Transactions } from '#hotbed/contracts';
+import { experimentRows } from './experiment-rows';
+import { toSummary } from './experiment-summary';
+
+/** A tenant's experiments, oldest first. */
+export class ListExperimentsHandler {
+  constructor(
+    private readonly transactions: Transactions,
+    private readonly now: () => number = Date.now,
+  ) {}
+
+  async list(
+    tenantId: string,
+    { page }: CommandRequest<'orchestrator', 'list-experiments'>,
+  ): Promise<CommandReply<'orchestrator', 'list-experiments'>> {
+    if (page.after !== null && !idSchema.safeParse(page.after).success) {
+      throw new InvalidInput([{ path: 'page.after', message: 'expected the `next` of the page before' }]);
+    }
+    const rows = await this.transactions.run((uow) => experimentRows.page(uow, tenantId, page.after, page.limit + 1));
+    const experiments = rows.slice(0, page.limit).map((row) => toSummary(row, this.now()));
+    return { experiments, next: rows.length > page.limit ? (experiments.at(-1)?.experimentId ?? null) : null };
+  }
+}

@@ -1,0 +1,142 @@
+import { createHash } from 'node:crypto';
+import {
+  InvalidInput,
+  NotFound,
+  derivedId,
+  int32Tensor,
+  newId,
+  rolloutSeed,
+  streamId,
+  type CommandReply,
+  type CommandRequest,
+  type EventStore,
+  type SamplingPayload,
+} from '#hotbed/contracts';
+import type { Bases } from '../bases/bases';
+
+type Request = CommandRequest<'orchestrator', 'request-samples'>;
+
+/** What is sampled: a policy state of an adapter, or the plain base. */
+interface SampledPolicy {
+  baseDigest: string;
+  numericsId: string;
+  adapterId: string | null;
+  opIndex: bigint | null;
+  streamKey: string;
+}
+
+const DEFAULT_MAX_TOKENS = 128;
+
+/** Asks workers for completions of given prompts, outside any experiment. */
+export class RequestSamplesHandler {
+  constructor(
+    private readonly store: EventStore,
+    private readonly bases: Bases,
+    private readonly now: () => number = Date.now,
+  ) {}
+
+  /** @throws InvalidInput naming the field, NotFound adapter */
+  async request(tenantId: string, request: Request): Promise<CommandReply<'orchestrator', 'request-samples'>> {
+    const policy = await this.policyOf(tenantId, request);
+    const { tokenizer, contextLength, eosTokenIds } = await this.bases.textOf(policy.baseDigest);
+    const sampling: SamplingPayload = {
+      temperature: 1,
+      topK: 0,
+      topP: 1,
+      maxTokens: Math.min(DEFAULT_MAX_TOKENS, contextLength - 1),
+      stopTokenIds: [...eosTokenIds],
+      ...request.sampling,
+    };
+    const prompts = request.prompts.map((text, i) => {
+      const tokens = tokenizer.encode(text, `prompts[${i}]`);
+      if (tokens.length < contextLength) return tokens;
+      const message = `has ${tokens.length} tokens; the context of this base has ${contextLength}`;
+      throw new InvalidInput([{ path: `prompts[${i}]`, message }]);
+    });
+    const requestId = newId();
+    const seed = request.seed ?? seedOfRequest(requestId);
+    const stream = streamId('rollouts', policy.streamKey);
+    const result = await this.store.append({
+      writes: [
+        {
+          streamId: stream,
+          expected: 'any',
+          events: [
+            {
+              eventId: newId(),
+              type: 'RolloutsRequested',
+              tenantId,
+              occurredAtMs: this.now(),
+              actor: 'app:orchestrator',
+              correlationId: requestId,
+              causationId: null,
+              payload: {
+                requestId,
+                purpose: 'sample',
+                experimentId: null,
+                runOrdinal: null,
+                step: null,
+                adapterId: policy.adapterId,
+                opIndex: policy.opIndex?.toString() ?? null,
+                baseDigest: policy.baseDigest,
+                numericsId: policy.numericsId,
+                prompts: prompts.map((tokens, promptIndex) => ({
+                  promptIndex,
+                  record: null,
+                  subjectIds: [],
+                  tokens: int32Tensor(tokens),
+                  seeds: Array.from({ length: request.samplesPerPrompt }, (_, sampleIndex) =>
+                    rolloutSeed(seed, 0, 0, promptIndex, sampleIndex),
+                  ),
+                })),
+                sampling,
+                reward: null,
+              },
+            },
+          ],
+        },
+      ],
+      requests: [
+        {
+          change: 'open',
+          requestId,
+          promptIndexes: prompts.map((_, promptIndex) => promptIndex),
+          streamId: stream,
+          tenantId,
+          adapterId: policy.adapterId,
+          opIndex: policy.opIndex,
+        },
+      ],
+    });
+    if (result.outcome !== 'appended') throw new Error('an append without idempotency key is never replayed');
+    const requestVersion = result.streams[0]?.firstVersion ?? 0n;
+    return { requestId, streamId: stream, requestVersion: requestVersion.toString(), prompts: prompts.length };
+  }
+
+  private async policyOf(tenantId: string, { adapterId, opIndex }: Request): Promise<SampledPolicy> {
+    if (adapterId === null) {
+      if (opIndex !== null) {
+        throw new InvalidInput([{ path: 'opIndex', message: 'the plain base has no operations; send null' }]);
+      }
+      const { baseDigest, numericsId } = await this.bases.resolve(null, 'adapterId');
+      const streamKey = derivedId(tenantId, `base/${baseDigest}`);
+      return { baseDigest, numericsId, adapterId: null, opIndex: null, streamKey };
+    }
+    const [created] = await this.store.readStream(streamId('adapter', adapterId), { limit: 1 });
+    if (created?.type !== 'AdapterCreated' || created.tenantId !== tenantId) throw new NotFound('adapter', adapterId);
+    const head = await this.store.adapterHead(adapterId);
+    const newest = (head?.nextOpIndex ?? 1n) - 1n;
+    const wanted = opIndex === null ? newest : BigInt(opIndex);
+    if (wanted > newest) {
+      throw new InvalidInput([{ path: 'opIndex', message: `expected at most ${newest}, the newest operation` }]);
+    }
+    const { baseDigest, numericsId } = created.payload;
+    return { baseDigest, numericsId, adapterId, opIndex: wanted, streamKey: adapterId };
+  }
+}
+
+/** Seed of a request that names none: the first 8 bytes, little-endian, of SHA-256('hotbed.seed.request.1' || id). */
+function seedOfRequest(requestId: string): string {
+  const digest = createHash('sha256').update('hotbed.seed.request.1').update(requestId).digest();
+  return digest.readBigUInt64LE(0).toString();
+}

@@ -1,0 +1,30 @@
+import { readdir, stat } from 'node:fs/promises';
+import { isAbsolute, join } from 'node:path';
+
+/** Name under which a verifier file is given by path. */
+export const FILE_VERIFIER = 'file';
+
+const EXTENSION = '.mjs';
+
+/** Absolute, because the processes that check and run it have working directories of their own. */
+export async function isVerifierFile(path: string): Promise<boolean> {
+  if (!isAbsolute(path) || !path.endsWith(EXTENSION)) return false;
+  return stat(path).then(
+    (found) => found.isFile(),
+    () => false,
+  );
+}
+
+/** `<folder>/<name>.mjs`, or null where the name could leave the folder. */
+export function ownVerifierPath(folder: string | null, name: string): string | null {
+  return folder !== null && /^[a-z0-9][a-z0-9._-]*$/.test(name) ? join(folder, `${name}${EXTENSION}`) : null;
+}
+
+export async function ownVerifierNames(folder: string | null): Promise<string[]> {
+  if (folder === null) return [];
+  const files = await readdir(folder).catch(() => []);
+  return files
+    .filter((file) => file.endsWith(EXTENSION))
+    .map((file) => file.slice(0, -EXTENSION.length))
+    .sort();
+}
