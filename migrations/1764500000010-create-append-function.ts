@@ -321,7 +321,7 @@ BEGIN
   LOOP
     v_position := v_position + 1;
     v_prev_hashes[v_event.n] := v_prev;
-    v_prev := sha256('\\x686f747665642e6576656e742e3100'::bytea || int8send(v_position) || int8send(v_event.version)
+    v_prev := sha256('\\x686f746265642e6576656e742e3100'::bytea || int8send(v_position) || int8send(v_event.version)
                      || int8send(v_recorded) || v_prev || sha256(v_event.header) || sha256(v_event.payload));
     v_hashes[v_event.n] := v_prev;
   END LOOP;

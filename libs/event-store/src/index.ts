@@ -10,3 +10,13 @@ export { RelayCursors, type RelayCursor } from './relay-cursors';
 export { ProjectionRunner, type Projection, type ProjectionRunnerOptions } from './projection-runner';
 export { FileBlobStore, type FileBlobStoreOptions } from './file-blob-store';
 export { toDomainError } from './database-errors';
+export { verifyLog, type VerifyOptions } from './verify/verify-log';
+export { readLogRows, verifyDatabase } from './verify/verify-database';
+export {
+  parseSeenHead,
+  type LogProblem,
+  type LogProblemKind,
+  type LogRow,
+  type SeenHead,
+  type VerifyResult,
+} from './verify/log-row';

@@ -13,6 +13,8 @@ export interface TestServer {
   owner: string;
   /** What apps use. */
   app: string;
+  /** Made for this Jest run and removed after it. */
+  endsWithRun: boolean;
 }
 
 /**
@@ -23,7 +25,7 @@ export async function testServer(): Promise<TestServer> {
   const given = process.env['HOTBED_TEST_DATABASE_URL'];
   if (given) {
     const base = withoutDatabase(given);
-    return { admin: base, owner: base, app: base };
+    return { admin: base, owner: base, app: base, endsWithRun: false };
   }
   const folder = join(tmpdir(), `hotbed-test-postgres-${runProcess()}`);
   const record = join(folder, 'server.json');
@@ -69,6 +71,7 @@ async function start(folder: string): Promise<TestServer> {
     admin: `postgres://hotbed_admin:${password}@127.0.0.1:${server.port}`,
     owner: withoutDatabase(server.ownerUrl),
     app: withoutDatabase(server.url),
+    endsWithRun: true,
   };
 }
 
