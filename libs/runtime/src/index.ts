@@ -11,3 +11,4 @@ export { loadOrCreateSecret, openDataFolder, writePrivateFile, type DataFolder }
 export { freePort } from './free-port';
 export { startEmbeddedPostgres, type EmbeddedPostgres, type EmbeddedPostgresOptions } from './embedded-postgres';
 export { startNatsServer, type NatsServer, type NatsServerOptions } from './nats-server';
+export { databaseConfigShape, natsConfigShape, toNatsConfig, type NatsConfig } from './connection-config';

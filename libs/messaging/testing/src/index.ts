@@ -1,0 +1,2 @@
+export { startTestBroker, withTestBroker, type TestBroker } from './test-broker';
+export { until } from './until';
