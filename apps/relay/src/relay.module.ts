@@ -1,0 +1,63 @@
+import { Module, type DynamicModule } from '@nestjs/common';
+import { createPool, FileBlobStore, LogListener, PgEventStore, RelayCursors } from '#hotbed/event-store';
+import { Broker, EVENT_STREAMS, EventStreamWriter } from '#hotbed/messaging';
+import type { AppHost } from '#hotbed/runtime';
+import { Leadership } from './leadership';
+import type { RelayConfig } from './relay.config';
+import { RelayHost } from './relay-host';
+
+type Pool = ReturnType<typeof createPool>;
+const POOL = Symbol('pool');
+
+@Module({})
+export class RelayModule {
+  static register(config: RelayConfig, host: AppHost): DynamicModule {
+    const logger = host.logger.child({ app: 'relay' });
+    return {
+      module: RelayModule,
+      providers: [
+        {
+          provide: POOL,
+          useFactory: () =>
+            createPool(config.databaseUrl, {
+              applicationName: 'hotbed-relay',
+              max: 8,
+              onError: (error) => logger.warn({ err: error }, 'an idle database connection broke'),
+            }),
+        },
+        { provide: LogListener, useFactory: () => LogListener.start(config.databaseUrl) },
+        {
+          provide: Broker,
+          useFactory: async () => {
+            const broker = await Broker.connect({
+              ...config.nats,
+              name: 'hotbed-relay',
+              onStatus: (line) => logger.info({ line }, 'broker'),
+            });
+            broker.assertJetStream();
+            return broker;
+          },
+        },
+        {
+          provide: RelayHost,
+          useFactory: (pool: Pool, listener: LogListener, broker: Broker) =>
+            new RelayHost({
+              store: new PgEventStore(pool, new FileBlobStore({ root: config.blobFolder })),
+              cursors: new RelayCursors(pool),
+              writers: EVENT_STREAMS.map((stream) => new EventStreamWriter(broker, stream, config.limits)),
+              leadership: new Leadership(config.databaseUrl, pool),
+              wake: listener,
+              maxAgeMs: config.limits.maxAgeMs,
+              host: { ...host, logger },
+              close: async () => {
+                await broker.close();
+                await listener.close();
+                await pool.end();
+              },
+            }),
+          inject: [POOL, LogListener, Broker],
+        },
+      ],
+    };
+  }
+}
