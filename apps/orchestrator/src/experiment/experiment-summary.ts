@@ -23,7 +23,7 @@ export function toSummary(row: ExperimentRow, nowMs: number): ExperimentSummary 
     stepsPerRun: created.algorithm.stepsPerRun,
     totalSteps: experiment.totalSteps,
     rewardMean: experiment.lastRewardMean,
-    latestVersion: experiment.adapter.latestVersion,
+    latestVersion: experiment.adapter.newest?.version ?? null,
     stalled: stallReason(experiment, nowMs - row.changedAtMs),
     failure: experiment.failure,
     createdAtMs: row.createdAtMs,

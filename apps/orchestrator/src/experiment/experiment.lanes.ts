@@ -14,7 +14,7 @@ export function triggersLane(process: ExperimentProcess): LaneHandler {
   };
 }
 
-/** Lane over `rollouts:*`: completions and rewards of the current step. */
+/** Lane over `rollouts:*`: rewards of the current step, or why there are none. */
 export function rolloutsLane(process: ExperimentProcess): LaneHandler {
   return async (events, uow) => {
     const facts = events.flatMap(rolloutFact);
@@ -24,7 +24,7 @@ export function rolloutsLane(process: ExperimentProcess): LaneHandler {
   };
 }
 
-/** Lane over `adapter:*`: applied operations end runs, failed ones end experiments, versions move `latest`. */
+/** Lane over `adapter:*`: failed operations end experiments; versions end runs and move `latest`. */
 export function operationsLane(process: ExperimentProcess, now: () => number = Date.now): LaneHandler {
   return async (events, uow) => {
     const results = events.filter(isOperationResult);
@@ -48,7 +48,6 @@ export function operationsLane(process: ExperimentProcess, now: () => number = D
 
 function rolloutFact(event: AnyStoredEvent): ExperimentFact[] {
   switch (event.type) {
-    case 'RolloutsCompleted':
     case 'RolloutsFailed':
     case 'RewardsAssigned':
     case 'RewardsFailed':
@@ -58,11 +57,8 @@ function rolloutFact(event: AnyStoredEvent): ExperimentFact[] {
   }
 }
 
-type OperationResult = Extract<
-  AnyStoredEvent,
-  { type: 'OperationApplied' | 'OperationFailed' | 'AdapterCheckpointed' }
->;
+type OperationResult = Extract<AnyStoredEvent, { type: 'OperationFailed' | 'AdapterCheckpointed' }>;
 
 function isOperationResult(event: AnyStoredEvent): event is OperationResult {
-  return event.type === 'OperationApplied' || event.type === 'OperationFailed' || event.type === 'AdapterCheckpointed';
+  return event.type === 'OperationFailed' || event.type === 'AdapterCheckpointed';
 }

@@ -17,6 +17,7 @@ export interface GroupRewards {
   completedVersion: string;
   rewards: number[];
   validAnswers: number;
+  sampledTokens: number;
 }
 
 /** The rollouts that the current step waits for. Arrays by prompt index; null = not there yet. */
@@ -25,7 +26,6 @@ export interface PendingStep {
   step: number;
   policyOpIndex: string;
   prompts: { recordId: string | null; subjectIds: string[] }[];
-  sampledTokens: (number | null)[];
   groups: (GroupRewards | null)[];
 }
 
@@ -40,10 +40,8 @@ export interface Run {
 export interface TrainedAdapter {
   acceptedOpIndex: string;
   acceptedKind: 'created' | 'forward_backward' | 'optim_step' | 'checkpoint';
-  appliedOpIndex: string;
-  /** Of state(appliedOpIndex); null before the first operation. */
-  appliedStateDigest: string | null;
-  latestVersion: number | null;
+  /** Newest version, with the policy state that it names. */
+  newest: { version: number; opIndex: string; stateDigest: string } | null;
 }
 
 export interface OpenExperiment {
@@ -110,14 +108,6 @@ export function evolve(experiment: Experiment, fact: Fact): Experiment {
       return withRun(experiment, fact.payload);
     case 'RolloutsRequested':
       return withPending(experiment, fact.payload);
-    case 'RolloutsCompleted':
-      return withPendingStep(experiment, fact.payload, (pending) => ({
-        ...pending,
-        sampledTokens: pending.sampledTokens.with(
-          fact.payload.promptIndex,
-          fact.payload.rollouts.reduce((sum, rollout) => sum + (rollout.tokens.shape[0] ?? 0), 0),
-        ),
-      }));
     case 'RewardsAssigned':
       return withPendingStep(experiment, fact.payload, (pending) => ({
         ...pending,
@@ -141,24 +131,16 @@ export function evolve(experiment: Experiment, fact: Fact): Experiment {
           acceptedKind: fact.payload.operation.kind,
         },
       };
-    case 'OperationApplied':
-      return withApplied(experiment, fact.payload);
     case 'OperationFailed':
       return {
-        ...withApplied(experiment, fact.payload),
+        ...experiment,
         fault: experiment.fault ?? {
           code: fact.payload.code,
           message: `operation ${fact.payload.opIndex} (${fact.payload.kind}): ${fact.payload.message}`,
         },
       };
     case 'AdapterCheckpointed':
-      return {
-        ...experiment,
-        adapter: {
-          ...experiment.adapter,
-          latestVersion: Math.max(experiment.adapter.latestVersion ?? 0, fact.payload.version),
-        },
-      };
+      return withVersion(experiment, fact.payload);
     default:
       return experiment;
   }
@@ -187,9 +169,7 @@ function fromCreated(created: ExperimentCreated): OpenExperiment {
     adapter: {
       acceptedOpIndex: '0',
       acceptedKind: 'created',
-      appliedOpIndex: '0',
-      appliedStateDigest: null,
-      latestVersion: null,
+      newest: null,
     },
     fault: null,
     failure: null,
@@ -238,7 +218,6 @@ function withPending(experiment: OpenExperiment, requested: PayloadOf<'RolloutsR
       recordId: prompt.record?.recordId ?? null,
       subjectIds: prompt.subjectIds,
     })),
-    sampledTokens: requested.prompts.map(() => null),
     groups: requested.prompts.map(() => null),
   };
   return { ...experiment, run: { ...experiment.run, pending } };
@@ -263,6 +242,7 @@ function groupOf(assigned: PayloadOf<'RewardsAssigned'>): GroupRewards {
     completedVersion: assigned.completedVersion,
     rewards: ordered.map((reward) => reward.reward),
     validAnswers: ordered.filter((reward) => reward.valid).length,
+    sampledTokens: assigned.sampledTokens ?? 0,
   };
 }
 
@@ -280,14 +260,8 @@ function withStepCompleted(experiment: OpenExperiment, step: PayloadOf<'Training
   };
 }
 
-function withApplied(experiment: OpenExperiment, applied: { opIndex: string; stateDigest: string }): OpenExperiment {
-  if (BigInt(applied.opIndex) <= BigInt(experiment.adapter.appliedOpIndex)) return experiment;
-  return {
-    ...experiment,
-    adapter: {
-      ...experiment.adapter,
-      appliedOpIndex: applied.opIndex,
-      appliedStateDigest: applied.stateDigest,
-    },
-  };
+function withVersion(experiment: OpenExperiment, checkpointed: PayloadOf<'AdapterCheckpointed'>): OpenExperiment {
+  const { version, opIndex, stateDigest } = checkpointed;
+  if (version <= (experiment.adapter.newest?.version ?? 0)) return experiment;
+  return { ...experiment, adapter: { ...experiment.adapter, newest: { version, opIndex, stateDigest } } };
 }

@@ -72,10 +72,9 @@ export function whatIsDue(experiment: OpenExperiment): Due | null {
   if (run.stepsCompleted < experiment.created.algorithm.stepsPerRun) {
     return experiment.status === 'training' ? { kind: 'request_rollouts', run } : null;
   }
-  const { appliedOpIndex, acceptedOpIndex, appliedStateDigest } = experiment.adapter;
-  return appliedOpIndex === acceptedOpIndex && appliedStateDigest !== null
-    ? { kind: 'complete_run', run, stateDigest: appliedStateDigest }
-    : null;
+  // A run ends with a checkpoint: its version says that everything before it was applied, and what came out.
+  const { newest, acceptedOpIndex } = experiment.adapter;
+  return newest?.opIndex === acceptedOpIndex ? { kind: 'complete_run', run, stateDigest: newest.stateDigest } : null;
 }
 
 /** The records that `decide` needs for what is due; null where it needs none. */
@@ -259,7 +258,7 @@ function completeStep(
         groups: groups.length,
         groupsWithVariance: groups.filter((group) => hasVariance(group.rewards)).length,
         validAnswers,
-        sampledTokens: pending.sampledTokens.reduce<number>((sum, tokens) => sum + (tokens ?? 0), 0),
+        sampledTokens: groups.reduce((sum, group) => sum + group.sampledTokens, 0),
         learningRate,
         skipped: datums.length > 0 ? null : validAnswers === 0 ? 'no_valid_answer' : 'no_variance',
       },

@@ -84,6 +84,8 @@ export const rewardsAssigned = z.object({
   completedVersion: u64Schema,
   promptIndex: z.number().int().nonnegative(),
   experimentId: idSchema.nullable(),
+  /** Tokens of the completions together, so that whoever counts need not read them. */
+  sampledTokens: z.number().int().nonnegative().optional(),
   /** Who gave them: verifier name and the digest of its settings. */
   source: z.object({ verifier: z.string(), configDigest: digestSchema }),
   rewards: z
