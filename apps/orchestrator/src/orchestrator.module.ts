@@ -10,7 +10,7 @@ import { createPool, FileBlobStore, PgConsumerLane, PgEventStore, PgTransactions
 import { Broker, LaneConsumer, RpcServer } from '#hotbed/messaging';
 import type { AppHost } from '#hotbed/runtime';
 import { MoveAliasHandler } from './alias/move-alias.handler';
-import { Bases } from './bases/bases';
+import { Bases } from '#hotbed/models';
 import { bindCommands, laneDefinitions, type CommandHandlers } from './consumers';
 import { ControlExperimentHandler } from './experiment/control-experiment.handler';
 import { CreateExperimentHandler } from './experiment/create-experiment.handler';

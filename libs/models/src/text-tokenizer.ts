@@ -27,7 +27,7 @@ export class TextTokenizer {
     const hasTwoBos = this.bosTokenId !== null && ids[0] === this.bosTokenId && ids[1] === this.bosTokenId;
     const tokens = hasTwoBos ? ids.slice(1) : ids;
     if (tokens.length === 0) throw new InvalidInput([{ path: field, message: 'gives no token' }]);
-    if (!tokens.every((id) => Number.isInteger(id))) {
+    if (!tokens.every((id: number) => Number.isInteger(id))) {
       throw new InvalidInput([{ path: field, message: 'holds text that the tokenizer of this base has no token for' }]);
     }
     return Int32Array.from(tokens);

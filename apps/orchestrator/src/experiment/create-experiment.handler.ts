@@ -16,7 +16,7 @@ import {
 } from '#hotbed/contracts';
 import { NO_ADAPTER, decideCreateAdapter } from '#hotbed/adapters';
 import { findVerifier } from '#hotbed/verifiers';
-import type { Bases, LoadedBase } from '../bases/bases';
+import type { Bases, LoadedBase } from '#hotbed/models';
 import { evolve, NO_EXPERIMENT } from './experiment';
 import { experimentRows } from './experiment-rows';
 import { toSummary } from './experiment-summary';

@@ -7,7 +7,7 @@ import {
   type StoredEvent,
   type Transactions,
 } from '#hotbed/contracts';
-import type { Bases } from '../bases/bases';
+import type { Bases } from '#hotbed/models';
 import type { OpenExperiment } from './experiment';
 import { experimentRows, type ExperimentRow } from './experiment-rows';
 import type { ExperimentProcess } from './experiment-process';

@@ -2,10 +2,10 @@ import { DomainError, streamId, type EventStore, type ExperimentCreated } from '
 import type { Batch, BatchNeed, BatchPrompt } from '../experiment/training.decider';
 import { batchOrdinals } from '../grpo/batch-selection';
 
-/** How prompts of a base become tokens. */
-export interface PromptEncoder {
+/** The text side of bases, as `Bases` has it. */
+export interface TextOfBase {
   /** @throws DomainError Unavailable where the base's tokenizer is not at hand */
-  encoderOf(baseDigest: string): Promise<{ encode(text: string): Int32Array; contextLength: number }>;
+  textOf(baseDigest: string): Promise<{ tokenizer: { encode(text: string): Int32Array }; contextLength: number }>;
 }
 
 const PAGE = 1000;
@@ -18,7 +18,7 @@ export class RecordWindows {
 
   constructor(
     private readonly store: EventStore,
-    private readonly encoders: PromptEncoder,
+    private readonly bases: TextOfBase,
   ) {}
 
   /** The prompts of one step, and how many records the window has that the model can take. */
@@ -44,7 +44,7 @@ export class RecordWindows {
 
   /** A prompt without room for one more token in the context, or without a token, is left out: a function of it alone. */
   private async load(baseDigest: string, window: BatchNeed['window']): Promise<BatchPrompt[]> {
-    const { encode, contextLength } = await this.encoders.encoderOf(baseDigest);
+    const { tokenizer, contextLength } = await this.bases.textOf(baseDigest);
     const records: BatchPrompt[] = [];
     const upTo = BigInt(window.to);
     for (let after = BigInt(window.from) - 1n; ;) {
@@ -56,7 +56,7 @@ export class RecordWindows {
       for (const event of events) {
         if (event.type !== 'RecordReceived') continue;
         const { recordId, content } = event.payload;
-        const tokens = tokensOf(encode, content.prompt);
+        const tokens = tokensOf(tokenizer, content.prompt);
         if (tokens === null || tokens.length >= contextLength) continue;
         records.push({
           recordId,
@@ -72,9 +72,9 @@ export class RecordWindows {
   }
 }
 
-function tokensOf(encode: (text: string) => Int32Array, prompt: string): Int32Array | null {
+function tokensOf(tokenizer: { encode(text: string): Int32Array }, prompt: string): Int32Array | null {
   try {
-    return encode(prompt);
+    return tokenizer.encode(prompt);
   } catch (error) {
     if (error instanceof DomainError && error.kind === 'InvalidInput') return null;
     throw error;

@@ -9,7 +9,7 @@ import {
   type EventStore,
   type StoredEvent,
 } from '#hotbed/contracts';
-import type { Bases } from '../bases/bases';
+import type { Bases } from '#hotbed/models';
 
 const PAGE = 500;
 

@@ -12,7 +12,7 @@ import {
   type EventStore,
   type SamplingPayload,
 } from '#hotbed/contracts';
-import type { Bases } from '../bases/bases';
+import type { Bases } from '#hotbed/models';
 
 type Request = CommandRequest<'orchestrator', 'request-samples'>;
 

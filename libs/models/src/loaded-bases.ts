@@ -1,6 +1,5 @@
 import { DomainError, InvalidInput, Unavailable, type EventStore } from '#hotbed/contracts';
-import { openModelFolder, type ModelFolder } from '#hotbed/models';
-import type { PromptEncoder } from '../records/record-windows';
+import { openModelFolder, type ModelFolder } from './model-folder';
 
 /** A base as a worker reported it. */
 export interface LoadedBase {
@@ -17,7 +16,7 @@ const PAGE = 500;
  * Which bases workers have loaded, from their events, and the text side of the one whose folder this process was given.
  * Folded in memory from the log on demand: there are few workers, and nothing here outlives a restart.
  */
-export class Bases implements PromptEncoder {
+export class Bases {
   private position = 0n;
   private readonly known = new Map<string, LoadedBase>();
   private readonly running = new Map<string, LoadedBase>();
@@ -64,11 +63,6 @@ export class Bases implements PromptEncoder {
       `HOTBED_BASE_MODEL is ${folder.path}, which is not the folder of base ${base === undefined ? baseDigest : describe(base)}; start with that base's folder`,
       { retryAfterMs: 5_000 },
     );
-  }
-
-  async encoderOf(baseDigest: string): Promise<{ encode(text: string): Int32Array; contextLength: number }> {
-    const { tokenizer, contextLength } = await this.textOf(baseDigest);
-    return { encode: (text) => tokenizer.encode(text), contextLength };
   }
 
   /** Opens the folder now, so that a wrong one is noticed at start. @throws DomainError `model_folder_invalid` */
