@@ -293,12 +293,14 @@ BEGIN
 
     v_count := v_kept;
     FOR v_part IN SELECT * FROM jsonb_array_elements(v_appended) LOOP
-      FOR v_version IN (v_part ->> 'first')::bigint .. (v_part ->> 'last')::bigint LOOP
+      v_version := (v_part ->> 'first')::bigint;
+      -- The loop's own variable is an integer: it counts, versions do not fit.
+      FOR i IN 0 .. ((v_part ->> 'last')::bigint - v_version)::integer LOOP
         v_item_start := v_item_start + 1;
         v_kept := v_kept + 1;
         v_index[v_kept] := v_item_start;
         v_stream_of[v_kept] := v_part ->> 'stream';
-        v_version_of[v_kept] := v_version;
+        v_version_of[v_kept] := v_version + i;
       END LOOP;
     END LOOP;
     v_results := v_results || jsonb_build_object('streams', v_appended, 'offset', v_count, 'count', v_kept - v_count);

@@ -1,4 +1,5 @@
 import {
+  int32Tensor,
   newId,
   streamId,
   type AnyNewEvent,
@@ -61,4 +62,112 @@ export function aStreamOfRecords(
 ): AppendItem {
   const events = Array.from({ length: count }, () => aRecordReceived(tenantId, dataStreamId));
   return { writes: [{ streamId: streamId('data-stream', dataStreamId), expected, events }] };
+}
+
+const BASE = { baseDigest: 'b'.repeat(64), numericsId: 'f32-1' };
+
+/** AdapterCreated with its head row: state(0). */
+export function anAdapterCreation(tenantId: string, adapterId: string): AppendItem {
+  const spec = { rank: 4, alpha: 8, rslora: false, targets: ['q' as const], seed: '1' };
+  const payload = { adapterId, name: `adapter-${adapterId}`, spec, ...BASE, experimentId: null };
+  return {
+    writes: [
+      {
+        streamId: streamId('adapter', adapterId),
+        expected: 'none',
+        events: [newEvent('AdapterCreated', tenantId, payload)],
+      },
+    ],
+    heads: [{ change: 'create', adapterId }],
+  };
+}
+
+/** Accepts checkpoint operations `first..last` of an adapter. */
+export function anAcceptance(tenantId: string, adapterId: string, first: bigint, last = first): AppendItem {
+  const events: AnyNewEvent[] = [];
+  for (let n = first; n <= last; n++) {
+    events.push(
+      newEvent('OperationAccepted', tenantId, {
+        adapterId,
+        opIndex: n.toString(),
+        operation: { kind: 'checkpoint', label: null },
+        numericsId: BASE.numericsId,
+        origin: { kind: 'client', sessionId: 'test' },
+      }),
+    );
+  }
+  return {
+    writes: [{ streamId: streamId('adapter', adapterId), expected: 'any', events }],
+    heads: [{ change: 'accept', adapterId, first, last }],
+  };
+}
+
+/** Records that operation n was applied under a lease epoch. */
+export function anApplication(tenantId: string, adapterId: string, opIndex: bigint, leaseEpoch: bigint): AppendItem {
+  const event = newEvent('OperationApplied', tenantId, {
+    adapterId,
+    opIndex: opIndex.toString(),
+    kind: 'checkpoint',
+    workerId: adapterId,
+    leaseEpoch: leaseEpoch.toString(),
+    stateDigest: 'd'.repeat(64),
+    outputDigest: null,
+    metrics: { lossSum: null, tokens: null, gradNorm: null, step: null },
+  });
+  return {
+    writes: [{ streamId: streamId('adapter', adapterId), expected: 'any', events: [event] }],
+    heads: [{ change: 'apply', adapterId, opIndex, leaseEpoch }],
+  };
+}
+
+/** A rollout request on the plain base, one sample for each prompt, with its rows in the work list. */
+export function aRolloutRequest(tenantId: string, rolloutsKey: string, requestId: string, prompts = 1): AppendItem {
+  const promptIndexes = Array.from({ length: prompts }, (_, i) => i);
+  const stream = streamId('rollouts', rolloutsKey);
+  const event = newEvent('RolloutsRequested', tenantId, {
+    requestId,
+    purpose: 'sample',
+    experimentId: null,
+    runOrdinal: null,
+    step: null,
+    adapterId: null,
+    opIndex: null,
+    ...BASE,
+    prompts: promptIndexes.map((promptIndex) => ({
+      promptIndex,
+      record: null,
+      subjectIds: [],
+      tokens: int32Tensor([1, 2, 3]),
+      seeds: ['7'],
+    })),
+    sampling: { temperature: 1, topK: 0, topP: 1, maxTokens: 4, stopTokenIds: [] },
+    reward: null,
+  });
+  return {
+    writes: [{ streamId: stream, expected: 'any', events: [event] }],
+    requests: [
+      { change: 'open', requestId, promptIndexes, streamId: stream, tenantId, adapterId: null, opIndex: null },
+    ],
+  };
+}
+
+/** The answer to one prompt of such a request. */
+export function aRolloutAnswer(
+  tenantId: string,
+  rolloutsKey: string,
+  requestId: string,
+  promptIndex: number,
+): AppendItem {
+  const event = newEvent('RolloutsFailed', tenantId, {
+    requestId,
+    requestVersion: '1',
+    promptIndex,
+    experimentId: null,
+    code: 'test',
+    message: 'test',
+  });
+  return {
+    writes: [{ streamId: streamId('rollouts', rolloutsKey), expected: 'any', events: [event] }],
+    requests: [{ change: 'answer', requestId, promptIndex }],
+  };
 }
