@@ -26,15 +26,19 @@ class GpuWorkerApp implements HostedApp {
     const removeLoading = host.health.readiness('base', () => Promise.reject(new Error('the base is being loaded')));
     const engine = await loadBaseModel(config.engine);
     host.logger.info(engine.info(), 'base loaded');
-    this.context = await NestFactory.createApplicationContext(GpuWorkerModule.register(config, engine, host), {
-      logger: nestLogger(host.logger),
-      abortOnError: false,
-    });
+    const listener = await LogListener.start(config.databaseUrl);
+    this.context = await NestFactory.createApplicationContext(
+      GpuWorkerModule.register(config, engine, listener, host),
+      {
+        logger: nestLogger(host.logger),
+        abortOnError: false,
+      },
+    );
     const worker = this.context.get(Worker);
     registerEngineMetrics(engine, host.metrics);
     registerWorkerMetrics(worker, host.metrics);
     await worker.start();
-    this.context.get(LogListener).subscribe(() => worker.ring());
+    listener.subscribe(() => worker.ring());
     host.health.readiness('worker', () => {
       const problems = worker.problems();
       if (problems.length > 0) throw new Error(problems.join('; '));

@@ -31,7 +31,8 @@ class Foundations implements OnApplicationShutdown {
 
 @Module({})
 export class GpuWorkerModule {
-  static register(config: GpuWorkerConfig, engine: Engine, host: AppHost): DynamicModule {
+  /** @param engine with its base loaded; @param listener connected: what can be wrong with either is said before Nest begins */
+  static register(config: GpuWorkerConfig, engine: Engine, listener: LogListener, host: AppHost): DynamicModule {
     return {
       module: GpuWorkerModule,
       providers: [
@@ -48,7 +49,7 @@ export class GpuWorkerModule {
           useFactory: (pool: Pool, blobs: BlobStore) => new WorkList(pool, blobs),
           inject: [POOL, BLOBS],
         },
-        { provide: LogListener, useFactory: () => LogListener.start(config.databaseUrl) },
+        { provide: LogListener, useValue: listener },
         {
           provide: Worker,
           useFactory: (events: EventStore, blobs: BlobStore, workList: WorkList, pool: Pool) =>
@@ -68,8 +69,8 @@ export class GpuWorkerModule {
         },
         {
           provide: Foundations,
-          useFactory: (pool: Pool, listener: LogListener) => new Foundations(pool, listener, engine),
-          inject: [POOL, LogListener],
+          useFactory: (pool: Pool) => new Foundations(pool, listener, engine),
+          inject: [POOL],
         },
       ],
     };

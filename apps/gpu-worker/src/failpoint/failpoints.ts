@@ -17,7 +17,7 @@ export const FAILPOINTS = [
 export type FailpointName = (typeof FAILPOINTS)[number];
 
 /** For the points inside a computation: lets the engine's own thread run so long before the end, milliseconds. */
-const INSIDE_COMPUTATION_MS = 1;
+const INSIDE_COMPUTATION_MS = 0.3;
 
 /** Ends this process with SIGKILL at the n-th hit of a named place. Armed only by the configuration of a test. */
 export class Failpoints {
