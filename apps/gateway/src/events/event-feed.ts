@@ -9,13 +9,10 @@ import {
   type AnyStoredEvent,
   type EventStore,
 } from '#hotbed/contracts';
-import { StreamWatch } from '../samples/stream-watch';
+import { LOG_WATCH, type LogWatch } from './log-watch';
 
-/** Injection tokens. */
+/** Injection token. */
 export const EVENT_STORE = Symbol('EventStore');
-export const LOG_WATCH = Symbol('StreamWatch log');
-/** Name under which the log watch reports any new event. */
-export const ANY_STREAM = '*';
 
 const BATCH = 200;
 const RECHECK_MS = 2_000;
@@ -37,7 +34,7 @@ export class EventFeed {
 
   constructor(
     @Inject(EVENT_STORE) private readonly events: EventStore,
-    @Inject(LOG_WATCH) private readonly watch: StreamWatch,
+    @Inject(LOG_WATCH) private readonly watch: LogWatch,
   ) {}
 
   /** @throws InvalidInput naming `after` or `types` */
@@ -83,14 +80,14 @@ export class EventFeed {
   /** Ends every feed soon; clients come back with their last event id. */
   close(): void {
     this.closing = true;
-    this.watch.changed(ANY_STREAM);
+    this.watch.changed();
   }
 
   private async follow(tenantId: string, options: FeedOptions, request: IncomingMessage, response: ServerResponse) {
     let { after } = options;
     let lastWriteMs = Date.now();
     while (!request.destroyed && !response.destroyed && !this.closing) {
-      const change = this.watch.next(ANY_STREAM, RECHECK_MS);
+      const change = this.watch.next(RECHECK_MS);
       const batch = await this.events.readAll({ after, limit: BATCH });
       after = batch.at(-1)?.globalPosition ?? after;
       const text = batch

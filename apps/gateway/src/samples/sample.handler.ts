@@ -2,7 +2,7 @@ import { Inject, Injectable } from '@nestjs/common';
 import { DomainError, Unavailable, parseInput, type CommandInput, type CommandReply } from '#hotbed/contracts';
 import { z } from 'zod';
 import { COMMANDS_PORT, type Commands } from '../http/commands';
-import { ROLLOUTS_WATCH, type StreamWatch } from './stream-watch';
+import { LOG_WATCH, type LogWatch } from '../events/log-watch';
 
 /** How long a caller waits for its samples before 503; the request stays and is answered all the same. */
 export const SAMPLE_TIMEOUT_MS = 60_000;
@@ -32,7 +32,7 @@ export interface SampleAnswer {
 export class SampleHandler {
   constructor(
     @Inject(COMMANDS_PORT) private readonly commands: Commands,
-    @Inject(ROLLOUTS_WATCH) private readonly watch: StreamWatch,
+    @Inject(LOG_WATCH) private readonly watch: LogWatch,
   ) {}
 
   /** @param modelRef `<adapter>@<alias or version>`, `<adapter>` (latest), or null for the base */
@@ -50,8 +50,13 @@ export class SampleHandler {
       seed: seed ?? null,
       sampling,
     };
-    const { requestId, streamId } = await this.commands.request(tenantId, 'orchestrator', 'request-samples', request);
-    const answer = await this.waitForSamples(tenantId, requestId, streamId);
+    const { requestId, streamId, requestVersion } = await this.commands.request(
+      tenantId,
+      'orchestrator',
+      'request-samples',
+      request,
+    );
+    const answer = await this.waitForSamples(tenantId, { requestId, streamId, requestVersion });
     return {
       adapter:
         version === null
@@ -73,12 +78,12 @@ export class SampleHandler {
     return version;
   }
 
-  private async waitForSamples(tenantId: string, requestId: string, streamId: string) {
+  private async waitForSamples(tenantId: string, request: CommandInput<'orchestrator', 'read-samples'>) {
     const deadline = Date.now() + SAMPLE_TIMEOUT_MS;
     for (;;) {
-      const change = this.watch.next(streamId, RECHECK_MS);
+      const change = this.watch.next(RECHECK_MS);
       try {
-        return await this.commands.request(tenantId, 'orchestrator', 'read-samples', { requestId, streamId });
+        return await this.commands.request(tenantId, 'orchestrator', 'read-samples', request);
       } catch (error) {
         if (!(error instanceof DomainError) || error.code !== 'not_complete') throw error;
       }
@@ -87,7 +92,7 @@ export class SampleHandler {
           'samples_pending',
           'no worker has answered in time; is a worker running? try again later',
           {
-            context: { requestId },
+            context: { requestId: request.requestId },
             retryAfterMs: 1_000,
           },
         );

@@ -1,13 +1,13 @@
-import type { AnyStoredEvent, UnitOfWork } from '#hotbed/contracts';
+import type { Projection } from '#hotbed/event-store';
 
 /** Data streams with their counts, for the doors. */
-export const dataStreamProjection = {
+export const dataStreamProjection: Projection = {
   name: 'data-streams',
   version: 1,
   schema: 'ingest',
-  categories: ['data-stream'] as const,
+  categories: ['data-stream'],
 
-  async apply(events: readonly AnyStoredEvent[], uow: UnitOfWork): Promise<void> {
+  async apply(events, uow) {
     const counts = new Map<string, { records: number; rejected: number; version: bigint }>();
     for (const event of events) {
       if (event.type === 'DataStreamCreated') {
@@ -34,7 +34,7 @@ export const dataStreamProjection = {
     }
   },
 
-  async reset(uow: UnitOfWork): Promise<void> {
+  async reset(uow) {
     await uow.query('TRUNCATE ingest.data_stream');
   },
 };

@@ -42,7 +42,7 @@ export function checkRecord(content: unknown, root: string): RecordContent {
 
 /** A record that passed its check, as one append. The identity makes it happen once, whatever its content says. */
 export function receive(arrived: ArrivedRecord, content: RecordContent, stamp: RecordStamp): AppendItem {
-  return appendOnce(arrived, stamp, 'RecordReceived', {
+  return appendOnce(arrived, stamp, 'exists', 'RecordReceived', {
     recordId: stamp.recordId,
     dataStreamId: arrived.dataStreamId,
     identity: arrived.identity,
@@ -51,8 +51,13 @@ export function receive(arrived: ArrivedRecord, content: RecordContent, stamp: R
 }
 
 /** A record from the broker that failed its check: its producer waits for no answer, so the refusal is recorded. */
-export function reject(arrived: ArrivedRecord, error: InvalidInput, stamp: RecordStamp): AppendItem {
-  return appendOnce(arrived, stamp, 'RecordRejected', {
+export function reject(
+  arrived: ArrivedRecord,
+  error: InvalidInput,
+  stamp: RecordStamp,
+  expected: 'exists' | 'any' = 'exists',
+): AppendItem {
+  return appendOnce(arrived, stamp, expected, 'RecordRejected', {
     dataStreamId: arrived.dataStreamId,
     identity: arrived.identity,
     problems: error.fields.slice(0, 16).map((f) => ({ path: clip(f.path), message: clip(f.message) })),
@@ -67,6 +72,7 @@ export interface RecordAnswer {
 function appendOnce<T extends 'RecordReceived' | 'RecordRejected'>(
   arrived: ArrivedRecord,
   stamp: RecordStamp,
+  expected: 'exists' | 'any',
   type: T,
   payload: unknown,
 ): AppendItem {
@@ -75,7 +81,7 @@ function appendOnce<T extends 'RecordReceived' | 'RecordRejected'>(
     writes: [
       {
         streamId: streamId('data-stream', arrived.dataStreamId),
-        expected: 'exists',
+        expected,
         events: [
           {
             eventId: stamp.eventId,

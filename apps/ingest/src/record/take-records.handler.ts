@@ -1,18 +1,19 @@
 import {
   DomainError,
   InvalidInput,
-  NotFound,
   newId,
-  type EventStore,
-  type Transactions,
+  type AppendItem,
   type CommandReply,
   type CommandRequest,
+  type EventStore,
+  type Transactions,
 } from '#hotbed/contracts';
+import { ownsDataStream } from './data-stream-id';
 import { type ArrivedRecord, type RecordAnswer, checkRecord, receive, reject } from './record.decider';
 
 type Outcome = CommandReply<'ingest', 'append-records'>['records'][number];
 
-/** Takes records from the doors: all of one call, or none. */
+/** Takes records: all of one call, or none. */
 export class TakeRecordsHandler {
   constructor(
     private readonly events: EventStore,
@@ -20,24 +21,18 @@ export class TakeRecordsHandler {
     private readonly now: () => number = Date.now,
   ) {}
 
-  /** @throws InvalidInput naming index and field of the first bad records; then nothing is taken. */
+  /** From the doors. @throws InvalidInput naming index and field of the first bad record; then nothing is taken. */
   async takeAll(
     tenantId: string,
     dataStreamId: string,
     records: CommandRequest<'ingest', 'append-records'>['records'],
-    actor: string,
   ): Promise<Outcome[]> {
     const items = records.map(({ key, content }, i) => {
-      const recordId = newId();
+      const stamp = this.stamp();
       // Without a key every arrival is a record of its own.
-      const arrived: ArrivedRecord = {
-        tenantId,
-        dataStreamId,
-        identity: { kind: 'key', key: key ?? `auto-${recordId}` },
-        content,
-        actor,
-      };
-      return receive(arrived, checkRecord(content, `records[${i}].content`), this.stamp(recordId));
+      const identity = { kind: 'key', key: key ?? `auto-${stamp.recordId}` } as const;
+      const arrived: ArrivedRecord = { tenantId, dataStreamId, identity, content, actor: 'app:ingest' };
+      return receive(arrived, checkRecord(content, `records[${i}].content`), stamp);
     });
     const results = await this.transactions.run((uow) => uow.append(items));
     return results.map((result, i) => {
@@ -47,24 +42,47 @@ export class TakeRecordsHandler {
     });
   }
 
-  /** One record from the broker. Returns once it is durable, as received or as rejected. */
-  async takeOne(arrived: ArrivedRecord): Promise<'received' | 'rejected' | 'duplicate'> {
-    const stamp = this.stamp(newId());
-    let verdict: 'received' | 'rejected' = 'received';
-    let item;
-    try {
-      item = receive(arrived, checkRecord(arrived.content, 'record'), stamp);
-    } catch (error) {
-      if (!(error instanceof InvalidInput)) throw error;
-      verdict = 'rejected';
-      item = reject(arrived, error, stamp);
-    }
-    const result = await this.events.append(item);
-    return result.outcome === 'replayed' ? 'duplicate' : verdict;
+  /** From the broker, of one data stream. Returns once every one is durable, as received, rejected, or known before. */
+  async takeBatch(records: readonly ArrivedRecord[]): Promise<void> {
+    const [first] = records;
+    if (first === undefined) return;
+    const known = await ownsDataStream(this.events, first.tenantId, first.dataStreamId);
+    const items = records.map((arrived) => (known ? this.judge(arrived) : this.refuseUnknownStream(arrived)));
+    await this.transactions.run((uow) => uow.append(items));
   }
 
-  private stamp(recordId: string) {
-    return { recordId, eventId: newId(), nowMs: this.now() };
+  /** Records that one message from the broker cannot be taken, and why. */
+  async reject(arrived: ArrivedRecord, error: unknown): Promise<void> {
+    const reason =
+      error instanceof InvalidInput
+        ? error
+        : new InvalidInput([{ path: 'record', message: error instanceof Error ? error.message : String(error) }]);
+    const known = await ownsDataStream(this.events, arrived.tenantId, arrived.dataStreamId);
+    await this.events.append(known ? reject(arrived, reason, this.stamp()) : this.refuseUnknownStream(arrived));
+  }
+
+  private judge(arrived: ArrivedRecord): AppendItem {
+    try {
+      return receive(arrived, checkRecord(arrived.content, 'record'), this.stamp());
+    } catch (error) {
+      if (!(error instanceof InvalidInput)) throw error;
+      return reject(arrived, error, this.stamp());
+    }
+  }
+
+  /**
+   * The subject names no data stream of the tenant. The refusal cannot stand in a stream that does not exist, nor in one
+   * that may be another tenant's: it stands in the stream that carries the tenant's own id.
+   */
+  private refuseUnknownStream(arrived: ArrivedRecord): AppendItem {
+    const error = new InvalidInput([
+      { path: 'subject', message: `"${arrived.dataStreamId}" is no data stream of this tenant` },
+    ]);
+    return reject({ ...arrived, dataStreamId: arrived.tenantId }, error, this.stamp(), 'any');
+  }
+
+  private stamp() {
+    return { recordId: newId(), eventId: newId(), nowMs: this.now() };
   }
 }
 
@@ -77,13 +95,4 @@ function knownId(answer: unknown): string {
     'record_was_rejected',
     'a record with this key was rejected before; use another key',
   );
-}
-
-/** @throws NotFound when a name or id is no data stream of the tenant. */
-export async function dataStreamIdOf(events: EventStore, tenantId: string, ref: string): Promise<string> {
-  const byName = await events.idOfName(tenantId, 'data-stream', ref);
-  if (byName !== null) return byName;
-  const [created] = await events.readStream(`data-stream:${ref}`, { limit: 1 });
-  if (created?.tenantId === tenantId) return ref;
-  throw new NotFound('data stream', ref, 'create it first: hotbed streams create <name>');
 }

@@ -1,9 +1,7 @@
+import type { Projection } from '#hotbed/event-store';
 import { toFloat32Array, type AnyStoredEvent, type RolloutDatum, type UnitOfWork } from '#hotbed/contracts';
 
-/** Categories that the registry folds. */
-export const REGISTRY_CATEGORIES = ['adapter', 'alias', 'data-stream', 'rollouts', 'tenant'] as const;
-
-/** Tables of the read model: truncated before a rebuild. */
+/** Tables of the read model: emptied before a rebuild. */
 export const REGISTRY_TABLES = [
   'registry.adapter',
   'registry.adapter_version',
@@ -15,10 +13,21 @@ export const REGISTRY_TABLES = [
   'registry.api_key',
 ] as const;
 
-/** Puts events of the log into the registry's tables, inside the transaction that moves the projection's position. */
-export async function projectRegistry(events: readonly AnyStoredEvent[], uow: UnitOfWork): Promise<void> {
-  for (const event of events) await project(event, uow);
-}
+/** Versions, aliases, lineage, tenants and keys as a fold over the log. */
+export const registryProjection: Projection = {
+  name: 'registry',
+  version: 1,
+  schema: 'registry',
+  categories: ['adapter', 'alias', 'data-stream', 'rollouts', 'tenant'],
+
+  async apply(events, uow) {
+    for (const event of events) await project(event, uow);
+  },
+
+  async reset(uow) {
+    await uow.query(`TRUNCATE ${REGISTRY_TABLES.join(', ')}`);
+  },
+};
 
 async function project(event: AnyStoredEvent, uow: UnitOfWork): Promise<void> {
   switch (event.type) {
