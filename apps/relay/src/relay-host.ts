@@ -16,6 +16,9 @@ export interface RelayHostParts {
   wake: { waitBeyond(position: bigint, timeoutMs: number, signal?: AbortSignal): Promise<void> };
   maxAgeMs: number;
   host: AppHost;
+  /** Calls back after each reconnection to the broker. */
+  onReconnect: (listener: () => void) => () => void;
+  verifyEveryMs?: number;
   close: () => Promise<void>;
 }
 
@@ -49,6 +52,7 @@ export class RelayHost implements OnApplicationBootstrap, OnModuleDestroy, Befor
         this.set(position());
       },
     });
+    parts.onReconnect(() => this.relay?.verifySoon());
     parts.host.health.readiness('relay', () => this.assertWorking());
   }
 
@@ -115,6 +119,7 @@ export class RelayHost implements OnApplicationBootstrap, OnModuleDestroy, Befor
       wake,
       onProblem: (stream, problem, error) => host.logger.warn({ stream, err: error }, problem),
       onPublished: (count) => this.published.inc(count),
+      ...(this.parts.verifyEveryMs === undefined ? {} : { verifyEveryMs: this.parts.verifyEveryMs }),
     });
     this.isStandby = false;
     try {

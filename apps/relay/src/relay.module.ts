@@ -49,6 +49,7 @@ export class RelayModule {
               wake: listener,
               maxAgeMs: config.limits.maxAgeMs,
               host: { ...host, logger },
+              onReconnect: (onReconnected) => broker.onReconnect(onReconnected),
               close: async () => {
                 await broker.close();
                 await listener.close();

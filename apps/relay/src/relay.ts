@@ -9,9 +9,12 @@ export interface RelayParts {
   wake: { waitBeyond(position: bigint, timeoutMs: number, signal?: AbortSignal): Promise<void> };
   onProblem: (stream: string, problem: string, error?: unknown) => void;
   onPublished: (count: number) => void;
+  /** How often the broker is asked whether it still has everything; default 5 s. */
+  verifyEveryMs?: number;
 }
 
 const POLL_MS = 1000;
+const VERIFY_MS = 5000;
 const RETRY_MS = { first: 100, most: 5000 };
 
 /**
@@ -23,6 +26,8 @@ export class Relay {
   /** Everything up to here has been handed to the streams that are level. */
   private readUpTo = 0n;
   private readonly level = new Set<StreamRelay>();
+  private readonly fallenBehind = new Map<StreamRelay, () => void>();
+  private verifyAtMs = Date.now() + VERIFY_MS;
 
   constructor(private readonly parts: RelayParts) {}
 
@@ -33,6 +38,11 @@ export class Relay {
 
   get position(): bigint {
     return this.readUpTo;
+  }
+
+  /** After a reconnection the broker may be another one, or an emptier one. */
+  verifySoon(): void {
+    this.verifyAtMs = 0;
   }
 
   /** Runs until `stop` aborts. @throws AheadOfLog: an operator has to decide */
@@ -49,6 +59,7 @@ export class Relay {
 
   private async follow(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
+      if (Date.now() >= this.verifyAtMs) await this.verify();
       const events = await this.readNext(signal);
       if (events.length === 0) continue;
       // In one turn: whoever is level now gets this window, whoever is not catches up to its end by itself.
@@ -58,12 +69,28 @@ export class Relay {
     }
   }
 
+  /** Asks the broker whether it still has everything; a stream that lost something mends itself. */
+  private async verify(): Promise<void> {
+    this.verifyAtMs = Date.now() + (this.parts.verifyEveryMs ?? VERIFY_MS);
+    await Promise.all(
+      [...this.level].map(async (stream) => {
+        const isIntact = await stream.isIntact().catch(() => false);
+        if (!isIntact) this.fallBehind(stream);
+      }),
+    );
+  }
+
+  private fallBehind(stream: StreamRelay): void {
+    this.level.delete(stream);
+    this.fallenBehind.get(stream)?.();
+  }
+
   private async readNext(signal: AbortSignal): Promise<AnyStoredEvent[]> {
     try {
       const events = await this.parts.store.readAll({ after: this.readUpTo, limit: WINDOW });
       if (events.length > 0) return events;
       await Promise.all([...this.level].map((stream) => stream.settle()));
-      await this.parts.wake.waitBeyond(this.readUpTo, POLL_MS, signal);
+      await this.parts.wake.waitBeyond(this.readUpTo, Math.min(POLL_MS, this.parts.verifyEveryMs ?? POLL_MS), signal);
       return [];
     } catch (error) {
       this.parts.onProblem('log', 'cannot be read', error);
@@ -82,11 +109,8 @@ export class Relay {
     } catch (error) {
       this.parts.onProblem(stream.name, 'publishing failed', error);
     }
-    this.level.delete(stream);
-    this.fallenBehind.get(stream)?.();
+    this.fallBehind(stream);
   }
-
-  private readonly fallenBehind = new Map<StreamRelay, () => void>();
 
   private async keepLevel(stream: StreamRelay, signal: AbortSignal): Promise<void> {
     let retryMs = RETRY_MS.first;

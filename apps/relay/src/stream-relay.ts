@@ -84,6 +84,7 @@ export class StreamRelay {
     if (!isOurs) return this.begin(cursor === null && state.lastSequence === 0 ? null : 'recreated');
     if (state.last === null) return this.synchroniseEmpty(state, cursor);
     if (state.last.position === null) return this.begin('recreated');
+    if (await this.hasHoles(state)) return this.begin('purged');
     this.generation = state.generation ?? '';
     this.created = state.created;
     this.lastPosition = state.last.position;
@@ -99,6 +100,15 @@ export class StreamRelay {
     }
     this.stuckAt = null;
     await this.saveCursor();
+  }
+
+  /** Whether the broker still has all that it was given; a purge leaves no trace in the sequence numbers. */
+  async isIntact(): Promise<boolean> {
+    const state = await this.parts.writer.state();
+    if (state === null || state.generation !== this.generation || state.created !== this.created) return false;
+    if (state.lastSequence !== this.lastSequence) return false;
+    if (state.last !== null) return !(await this.hasHoles(state));
+    return this.lastPosition === 0n || this.hasAged(this.lastPosition);
   }
 
   /**
@@ -154,6 +164,12 @@ export class StreamRelay {
     this.lastPosition = cursor?.lastPosition ?? 0n;
     this.lastSequence = state.lastSequence;
     await this.saveCursor();
+  }
+
+  /** Missing in the middle, at the end, or in front without age or want of room as the reason. */
+  private async hasHoles(state: EventStreamState): Promise<boolean> {
+    if (state.deleted > 0 || state.beforeFirst === null) return true;
+    return state.beforeFirst > 0n && state.hasRoom && !(await this.hasAged(state.beforeFirst));
   }
 
   private async hasAged(position: bigint): Promise<boolean> {

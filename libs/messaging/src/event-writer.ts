@@ -18,6 +18,12 @@ export interface EventStreamState {
   created: string;
   messages: number;
   lastSequence: number;
+  /** Messages that somebody took out of the middle or off the end. */
+  deleted: number;
+  /** Far from max_bytes, so that the server has removed nothing for want of room. */
+  hasRoom: boolean;
+  /** Position before the oldest message; null without a message of ours. 0 = nothing is missing in front. */
+  beforeFirst: bigint | null;
   /** The last message, where there is one. */
   last: { sequence: number; position: bigint | null; eventHash: string; generation: string | null } | null;
 }
@@ -50,6 +56,9 @@ export class EventStreamWriter {
       created: String(info.created),
       messages: info.state.messages,
       lastSequence: info.state.last_seq,
+      deleted: info.state.num_deleted ?? 0,
+      hasRoom: info.state.bytes < info.config.max_bytes / 2,
+      beforeFirst: info.state.messages === 0 ? null : await this.beforeFirst(info),
       last: info.state.messages === 0 ? null : await this.lastMessage(info),
     };
   }
@@ -63,7 +72,16 @@ export class EventStreamWriter {
       if (!isNotFound(error)) throw error;
     }
     const info = await streams.add(eventStreamConfig(this.stream, generation, this.limits));
-    return { generation, created: String(info.created), messages: 0, lastSequence: 0, last: null };
+    return {
+      generation,
+      created: String(info.created),
+      messages: 0,
+      lastSequence: 0,
+      deleted: 0,
+      hasRoom: true,
+      beforeFirst: null,
+      last: null,
+    };
   }
 
   /** Gives the stream a new generation (fresh message ids) and today's limits; messages stay. */
@@ -104,6 +122,18 @@ export class EventStreamWriter {
     const problem = problems.find((p) => p !== null);
     if (problem !== undefined && problem !== null) return { ok: false, problem };
     return { ok: true, lastPosition: previous, lastSequence: lastSequence + events.length };
+  }
+
+  private async beforeFirst(info: StreamInfo): Promise<bigint | null> {
+    try {
+      const { streams } = await this.broker.streams;
+      const message = await streams.getMessage(this.stream, { seq: info.state.first_seq });
+      const position = message.header.get('ce-prevgp');
+      return /^(0|[1-9][0-9]{0,18})$/.test(position) ? BigInt(position) : null;
+    } catch (error) {
+      if (isNotFound(error)) return null;
+      throw error;
+    }
   }
 
   private async lastMessage(info: StreamInfo): Promise<EventStreamState['last']> {

@@ -9,6 +9,8 @@ import { BrokerUsers, type ServiceUser } from '../../src/broker-users';
 /** A real NATS server of this test file's own, with the platform's users. */
 export interface TestBroker {
   readonly url: string;
+  /** The server's data is in `nats` below it. */
+  readonly folder: string;
   readonly users: BrokerUsers;
   readonly server: NatsServer;
   /** Connects as a service; closed with the broker. */
@@ -49,6 +51,7 @@ export async function startTestBroker(): Promise<TestBroker> {
   };
   return {
     url: server.url,
+    folder,
     users,
     get server() {
       return server;
