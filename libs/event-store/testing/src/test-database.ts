@@ -35,7 +35,9 @@ export async function createTestDatabase(): Promise<{ database: TestDatabase; dr
   const server = await testServer();
   const template = await templateDatabase(server);
   const name = `hotbed_test_${process.pid}_${randomBytes(6).toString('hex')}`;
-  await asAdmin(server, (client) => client.query(`CREATE DATABASE ${name} TEMPLATE ${template}`));
+  await asAdmin(server, (client) =>
+    client.query(`CREATE DATABASE ${name} TEMPLATE ${template} OWNER ${ownerOf(server)}`),
+  );
   const url = `${server.app}/${name}`;
   const pool = createPool(url, { applicationName: 'hotbed-test', max: 16 });
   const blobFolder = mkdtempSync(join(tmpdir(), 'hotbed-test-blobs-'));
@@ -101,11 +103,15 @@ async function templateDatabase(server: TestServer): Promise<string> {
     if ((await client.query('SELECT FROM pg_database WHERE datname = $1', [name])).rowCount !== 0) return;
     const building = `${name}_building`;
     await client.query(`DROP DATABASE IF EXISTS ${building} WITH (FORCE)`);
-    await client.query(`CREATE DATABASE ${building} OWNER ${decodeURIComponent(new URL(server.owner).username)}`);
+    await client.query(`CREATE DATABASE ${building} OWNER ${ownerOf(server)}`);
     await migrate(`${server.owner}/${building}`);
     await client.query(`ALTER DATABASE ${building} RENAME TO ${name}`);
   });
   return name;
+}
+
+function ownerOf(server: TestServer): string {
+  return pg.escapeIdentifier(decodeURIComponent(new URL(server.owner).username));
 }
 
 const TEMPLATE_LOCK = '-7204637091851';
