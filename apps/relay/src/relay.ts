@@ -15,7 +15,7 @@ export interface RelayParts {
 
 const POLL_MS = 1000;
 const VERIFY_MS = 5000;
-const RETRY_MS = { first: 100, most: 5000 };
+const RETRY_MS = { first: 50, most: 1000 };
 
 /**
  * Moves events from the log to the broker during one term of leadership. One reader feeds every stream that is level

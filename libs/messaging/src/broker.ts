@@ -28,6 +28,7 @@ export interface BrokerOptions {
 export class Broker {
   private manager: Promise<JetStreamManager> | undefined;
   private readonly reconnectListeners = new Set<() => void>();
+  private readonly disconnectListeners = new Set<() => void>();
   private connected = true;
 
   private constructor(
@@ -79,6 +80,12 @@ export class Broker {
     return () => this.reconnectListeners.delete(listener);
   }
 
+  /** Called when the connection is lost: answers still awaited will not come. @returns the way to stop */
+  onDisconnect(listener: () => void): () => void {
+    this.disconnectListeners.add(listener);
+    return () => this.disconnectListeners.delete(listener);
+  }
+
   /** A readiness check. @throws Unavailable while there is no connection */
   assertConnected(): void {
     if (!this.connected || this.nats.isClosed()) throw new Unavailable('broker_disconnected', 'NATS is not connected');
@@ -111,6 +118,7 @@ export class Broker {
       if (type === Events.Disconnect) {
         this.connected = false;
         this.onStatus('disconnected');
+        for (const listener of [...this.disconnectListeners]) listener();
       } else if (type === Events.Reconnect) {
         this.connected = true;
         this.onStatus('reconnected');

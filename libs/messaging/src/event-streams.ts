@@ -98,6 +98,7 @@ export async function ensureIngestStream(
 
 /** null where there is no such stream. @throws Unavailable */
 export async function streamInfo(broker: Broker, name: string): Promise<StreamInfo | null> {
+  broker.assertConnected();
   try {
     return await (await broker.streams).streams.info(name);
   } catch (error) {
@@ -141,6 +142,7 @@ export async function ensureConsumer(broker: Broker, settings: ConsumerSettings)
     ...(settings.inactiveThresholdMs === undefined ? {} : { inactive_threshold: settings.inactiveThresholdMs * NANOS }),
   };
   const { consumers } = await broker.streams;
+  broker.assertConnected();
   let actual;
   try {
     actual = (await consumers.info(settings.stream, settings.durable)).config;

@@ -101,6 +101,7 @@ export class EventStreamWriter {
     lastPosition: bigint,
     lastSequence: number,
   ): Promise<PublishOutcome> {
+    this.broker.assertConnected();
     let previous = lastPosition;
     const publishes = events.map((event, index) => {
       const sequence = lastSequence + index;
@@ -118,10 +119,23 @@ export class EventStreamWriter {
           (error: unknown): string => `event ${event.globalPosition}: ${text(error)}`,
         );
     });
-    const problems = await Promise.all(publishes);
+    const problems = await this.unlessDisconnected(Promise.all(publishes));
     const problem = problems.find((p) => p !== null);
     if (problem !== undefined && problem !== null) return { ok: false, problem };
     return { ok: true, lastPosition: previous, lastSequence: lastSequence + events.length };
+  }
+
+  /** What was under way when the connection broke may be stored or not: nobody will say. */
+  private async unlessDisconnected(work: Promise<(string | null)[]>): Promise<(string | null)[]> {
+    let stop = (): void => undefined;
+    const lost = new Promise<string[]>((resolve) => {
+      stop = this.broker.onDisconnect(() => resolve(['the connection to the broker was lost']));
+    });
+    try {
+      return await Promise.race([work, lost]);
+    } finally {
+      stop();
+    }
   }
 
   private async beforeFirst(info: StreamInfo): Promise<bigint | null> {
