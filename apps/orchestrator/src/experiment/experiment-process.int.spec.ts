@@ -1,6 +1,7 @@
 import { aliasStreamId, newId, streamId, type ExperimentSummary } from '#hotbed/contracts';
 import { withTestDatabase } from '#hotbed/event-store/testing';
 import { ScriptedPlatform } from '../testing/scripted-platform';
+import { operationsLane } from './experiment.lanes';
 import { experimentRows } from './experiment-rows';
 import { rebuildExperiment } from './rebuild-experiment';
 import { restoreExperiments } from './restore-experiments';
@@ -167,18 +168,12 @@ describe('an experiment over the log', () => {
     await platform.deliver(experiment);
     await platform.answer(experiment);
     await platform.deliver(experiment);
-    await platform.append(streamId('adapter', experiment.adapterId), [
-      platform.event('OperationFailed', {
-        adapterId: experiment.adapterId,
-        opIndex: '1',
-        kind: 'forward_backward',
-        workerId: newId(),
-        leaseEpoch: '1',
-        stateDigest: 'd'.repeat(64),
-        code: 'not_finite',
-        message: 'the loss is NaN',
-      }),
-    ]);
+    await platform.failOperation(experiment.adapterId, '1', 'not_finite', 'the loss is NaN');
+    await platform.advance(
+      'failed-operations',
+      streamId('adapter', experiment.adapterId),
+      operationsLane(platform.process),
+    );
     await platform.runUntilQuiet(experiment);
     expect((await row(experiment.experimentId))?.experiment.failure).toEqual({
       code: 'not_finite',

@@ -116,7 +116,7 @@ export function evolve(experiment: Experiment, fact: Fact): Experiment {
     case 'RolloutsFailed':
     case 'RewardsFailed':
       return experiment.run?.pending?.requestId === fact.payload.requestId
-        ? { ...experiment, fault: experiment.fault ?? { code: fact.payload.code, message: fact.payload.message } }
+        ? withFault(experiment, fact.payload.code, fact.payload.message)
         : experiment;
     case 'TrainingStepCompleted':
       return withStepCompleted(experiment, fact.payload);
@@ -132,13 +132,11 @@ export function evolve(experiment: Experiment, fact: Fact): Experiment {
         },
       };
     case 'OperationFailed':
-      return {
-        ...experiment,
-        fault: experiment.fault ?? {
-          code: fact.payload.code,
-          message: `operation ${fact.payload.opIndex} (${fact.payload.kind}): ${fact.payload.message}`,
-        },
-      };
+      return withFault(
+        experiment,
+        fact.payload.code,
+        `operation ${fact.payload.opIndex} (${fact.payload.kind}): ${fact.payload.message}`,
+      );
     case 'AdapterCheckpointed':
       return withVersion(experiment, fact.payload);
     default:
@@ -233,6 +231,11 @@ function withPendingStep(
   if (experiment.run === null || !pending || pending.requestId !== about.requestId) return experiment;
   if (about.promptIndex >= pending.prompts.length) return experiment;
   return { ...experiment, run: { ...experiment.run, pending: change(pending) } };
+}
+
+/** The first fault stands; one that comes after the end changes nothing. */
+function withFault(experiment: OpenExperiment, code: string, message: string): OpenExperiment {
+  return isEnded(experiment) || experiment.fault !== null ? experiment : { ...experiment, fault: { code, message } };
 }
 
 function groupOf(assigned: PayloadOf<'RewardsAssigned'>): GroupRewards {

@@ -162,6 +162,11 @@ export class ScriptedPlatform {
     await this.applyCheckpoints(experiment.adapterId);
   }
 
+  /** Answers the sample requests of a stream; nobody rewards them. */
+  answerSamples(stream: string): Promise<void> {
+    return this.answerRollouts(stream);
+  }
+
   async eventsOf<T extends EventType>(stream: string, type: T): Promise<PayloadOf<T>[]> {
     const events = await this.db.store.readStream(stream);
     return events.filter((event) => event.type === type).map((event) => event.payload as PayloadOf<T>);
@@ -175,11 +180,30 @@ export class ScriptedPlatform {
     await this.db.store.append({ writes: [{ streamId: stream, expected: 'any', events }] });
   }
 
+  /** Records that an operation failed, under a lease as a worker would hold it. */
+  async failOperation(adapterId: string, opIndex: string, code: string, message: string): Promise<void> {
+    await this.db.pool.query('INSERT INTO es.lease (resource, epoch) VALUES ($1, 1)', [`adapter:${adapterId}`]);
+    const failed = this.event('OperationFailed', {
+      adapterId,
+      opIndex,
+      kind: 'forward_backward',
+      workerId: newId(),
+      leaseEpoch: '1',
+      stateDigest: DIGEST,
+      code,
+      message,
+    });
+    await this.db.store.append({
+      writes: [{ streamId: streamId('adapter', adapterId), expected: 'exists', events: [failed] }],
+      heads: [{ change: 'apply', adapterId, opIndex: BigInt(opIndex), leaseEpoch: 1n }],
+    });
+  }
+
   private newProcess(): ExperimentProcess {
     return new ExperimentProcess(this.db.store, new RecordWindows(this.db.store, this.bases));
   }
 
-  private async advance(consumer: string, stream: string, handle: LaneHandler): Promise<void> {
+  async advance(consumer: string, stream: string, handle: LaneHandler): Promise<void> {
     const version = (await this.db.store.readStream(stream)).at(-1)?.streamVersion;
     if (version === undefined) return;
     await this.db.lanes.advance(consumer, stream, version, async (events, uow) => {

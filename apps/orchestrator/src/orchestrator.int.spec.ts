@@ -1,0 +1,193 @@
+import { resolve } from 'node:path';
+import { Registry } from 'prom-client';
+import { newId, streamId, type CommandInput, type ExperimentSummary, type ExperimentView } from '#hotbed/contracts';
+import { withTestDatabase } from '#hotbed/event-store/testing';
+import { RpcClient } from '#hotbed/messaging';
+import { until, withTestBroker } from '#hotbed/messaging/testing';
+import { Health, silentLogger, type HostedApp } from '#hotbed/runtime';
+import { createOrchestratorApp } from './orchestrator.app';
+import { BrokerFeed } from './testing/broker-feed';
+import { ScriptedPlatform } from './testing/scripted-platform';
+
+jest.setTimeout(60_000);
+
+const db = withTestDatabase();
+const broker = withTestBroker();
+
+let feed: BrokerFeed;
+let client: RpcClient;
+let app: HostedApp;
+let health: Health;
+let platform: ScriptedPlatform;
+
+async function startApp(): Promise<HostedApp> {
+  health = new Health();
+  const { user, password } = broker.users.credentials('orchestrator');
+  const env = {
+    HOTBED_DATABASE_URL: db.url,
+    HOTBED_BLOB_DIR: db.blobFolder,
+    HOTBED_NATS_URL: broker.url,
+    HOTBED_NATS_USER: user,
+    HOTBED_NATS_PASSWORD: password,
+    HOTBED_BASE_MODEL: resolve(__dirname, '../../../models/seedling'),
+  };
+  const started = await createOrchestratorApp(env, { logger: silentLogger(), metrics: new Registry(), health });
+  await started.start();
+  return started;
+}
+
+beforeAll(async () => {
+  feed = await BrokerFeed.open(db.store, await broker.as('relay'));
+  client = new RpcClient(await broker.as('gateway'));
+  app = await startApp();
+  platform = new ScriptedPlatform(db);
+  await platform.prepare(10);
+}, 60_000);
+
+afterAll(() => app.stop());
+
+const ask = <T>(command: string, body: unknown, tenantId = platform.tenantId) =>
+  client.request<T>(tenantId, 'orchestrator', command, body);
+
+const create = (settings: Partial<CommandInput<'orchestrator', 'create-experiment'>>) =>
+  ask<ExperimentSummary>('create-experiment', {
+    name: 'reverse',
+    dataStream: 'words',
+    reward: { verifier: 'exact_match', config: {} },
+    steps: 3,
+    promptsPerStep: 2,
+    samplesPerPrompt: 4,
+    maxTokens: 8,
+    ...settings,
+  });
+
+/** Neighbours answer and the broker delivers until the condition holds. */
+async function play(experiment: ExperimentSummary, what: string, done: (view: ExperimentView) => boolean) {
+  await until(what, async () => {
+    await platform.answer(experiment);
+    await feed.publishNew();
+    return done(await ask<ExperimentView>('get-experiment', { experiment: experiment.experimentId }));
+  });
+}
+
+describe('an experiment by request/reply and broker', () => {
+  it('is created, trains over two processes, and shows its curve and examples', async () => {
+    const experiment = await create({ name: 'two-processes', steps: 6 });
+    expect(experiment).toMatchObject({ state: 'idle', stepsPerRun: 6, adapterName: 'two-processes' });
+    await platform.trigger(experiment.experimentId, 2n, 11n);
+    await play(experiment, 'two steps', (view) => view.totalSteps >= 2);
+    await app.stop();
+    app = await startApp();
+    await play(experiment, 'the end of the run', (view) => view.state === 'idle' && view.totalSteps === 6);
+
+    const view = await ask<ExperimentView>('get-experiment', { experiment: 'two-processes' });
+    expect(view.steps.map((step) => step.step)).toEqual([0, 1, 2, 3, 4, 5]);
+    expect(view.latestVersion).toBe(1);
+    expect(view.examples[0]).toMatchObject({
+      prompt: expect.stringMatching(/^[a-z]{3}>$/) as string,
+      completion: 'ab',
+    });
+    const run = await platform.eventsOf(streamId('experiment', experiment.experimentId), 'TrainingRunCompleted');
+    expect(run).toHaveLength(1);
+  });
+
+  it('answers the same create with the same key once', async () => {
+    const first = await create({ name: 'idempotent', idempotencyKey: 'k1' });
+    expect(await create({ name: 'idempotent', idempotencyKey: 'k1' })).toEqual(first);
+    await expect(create({ name: 'idempotent', idempotencyKey: 'k1', rank: 4 })).rejects.toMatchObject({
+      code: 'idempotency_conflict',
+    });
+    const { experiments } = await ask<{ experiments: ExperimentSummary[] }>('list-experiments', {});
+    expect(experiments.filter((experiment) => experiment.name === 'idempotent')).toHaveLength(1);
+  });
+
+  it.each([
+    [{ dataStream: 'nowhere' }, 'dataStream'],
+    [{ base: 'another' }, 'base'],
+    [{ rank: 0 }, 'rank'],
+    [{ rank: 100_000 }, 'rank'],
+    [{ targets: ['q', 'nose'] }, 'targets[1]'],
+    [{ maxTokens: 64 }, 'maxTokens'],
+    [{ loss: { name: 'cross_entropy' } }, 'loss.name'],
+    [{ reward: { verifier: 'nobody', config: {} } }, 'reward.verifier'],
+    [{ reward: { verifier: 'regular_expression', config: { pattern: '(' } } }, 'reward.config.pattern'],
+    [{ reward: { verifier: 'file', config: { path: '/nowhere.mjs' } } }, 'reward.config.path'],
+  ])('refuses %j, naming %s, and changes nothing', async (settings, field) => {
+    const before = await db.store.head();
+    await expect(create({ name: 'refused', ...(settings as object) })).rejects.toMatchObject({
+      fields: [{ path: field }],
+    });
+    expect(await db.store.head()).toEqual(before);
+  });
+
+  it('refuses a name that is taken', async () => {
+    await create({ name: 'taken' });
+    await expect(create({ name: 'taken' })).rejects.toMatchObject({ code: 'name_taken' });
+  });
+
+  it('shows nothing to another tenant', async () => {
+    const { experimentId } = await create({ name: 'private' });
+    const stranger = newId();
+    await expect(ask('get-experiment', { experiment: experimentId }, stranger)).rejects.toMatchObject({
+      code: 'experiment_not_found',
+    });
+    expect(await ask('list-experiments', {}, stranger)).toEqual({ experiments: [], next: null });
+  });
+});
+
+describe('sampling outside experiments', () => {
+  it('asks the plain base and reads the answers as text', async () => {
+    const requested = await ask<{ requestId: string; streamId: string; requestVersion: string }>('request-samples', {
+      adapterId: null,
+      opIndex: null,
+      prompts: ['abc>', 'dog>'],
+      samplesPerPrompt: 2,
+      seed: '7',
+    });
+    await expect(ask('read-samples', requestOf(requested))).rejects.toMatchObject({ code: 'not_complete' });
+    await platform.answerSamples(requested.streamId);
+    const answer = await ask<{ prompts: { prompt: string; completions: { text: string }[] }[] }>(
+      'read-samples',
+      requestOf(requested),
+    );
+    expect(answer.prompts.map(({ prompt, completions }) => [prompt, completions.map((c) => c.text)])).toEqual([
+      ['abc>', ['ab', 'ab']],
+      ['dog>', ['ab', 'ab']],
+    ]);
+    await expect(ask('read-samples', requestOf(requested), newId())).rejects.toMatchObject({ kind: 'NotFound' });
+  });
+
+  it('pins the newest operation of an adapter and refuses one that is not accepted yet', async () => {
+    const { adapterId } = await create({ name: 'sampled' });
+    const request = { adapterId, opIndex: null, prompts: ['abc>'] };
+    const { streamId: stream } = await ask<{ streamId: string }>('request-samples', request);
+    expect(stream).toBe(`rollouts:${adapterId}`);
+    const [requested] = await platform.eventsOf(stream, 'RolloutsRequested');
+    expect(requested).toMatchObject({ purpose: 'sample', opIndex: '0', reward: null });
+    await expect(ask('request-samples', { ...request, opIndex: '3' })).rejects.toMatchObject({
+      fields: [{ path: 'opIndex' }],
+    });
+    await expect(ask('request-samples', request, newId())).rejects.toMatchObject({ code: 'adapter_not_found' });
+  });
+});
+
+describe('aliases', () => {
+  it('move to versions that exist, by name or id, and never `latest`', async () => {
+    const [experiment] = (await ask<{ experiments: ExperimentSummary[] }>('list-experiments', {})).experiments;
+    const move = { adapter: 'two-processes', alias: 'champion', version: 1 };
+    expect(await ask('move-alias', move)).toEqual({ adapterId: experiment?.adapterId, alias: 'champion', version: 1 });
+    await expect(ask('move-alias', { ...move, version: 9 })).rejects.toMatchObject({ fields: [{ path: 'version' }] });
+    await expect(ask('move-alias', { ...move, alias: 'latest' })).rejects.toMatchObject({
+      fields: [{ path: 'alias' }],
+    });
+    await expect(ask('move-alias', move, newId())).rejects.toMatchObject({ code: 'adapter_not_found' });
+  });
+});
+
+function requestOf({
+  requestId,
+  streamId,
+  requestVersion,
+}: Record<'requestId' | 'streamId' | 'requestVersion', string>) {
+  return { requestId, streamId, requestVersion };
+}
