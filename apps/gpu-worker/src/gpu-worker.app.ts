@@ -2,6 +2,7 @@ import type { INestApplicationContext } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { LogListener } from '#hotbed/event-store';
 import { nestLogger, type AppHost, type CreateApp, type HostedApp } from '#hotbed/runtime';
+import { BrokerDoorbell } from './doorbell/broker-doorbell';
 import { loadBaseModel } from './engine/base-model';
 import { registerEngineMetrics } from './engine/engine-metrics';
 import { loadGpuWorkerConfig, type GpuWorkerConfig } from './gpu-worker.config';
@@ -15,6 +16,7 @@ export const createGpuWorkerApp: CreateApp = (env, host) => new GpuWorkerApp(loa
 class GpuWorkerApp implements HostedApp {
   readonly name = 'gpu-worker';
   private context: INestApplicationContext | null = null;
+  private doorbell: BrokerDoorbell | null = null;
 
   constructor(
     private readonly config: GpuWorkerConfig,
@@ -39,6 +41,12 @@ class GpuWorkerApp implements HostedApp {
     registerWorkerMetrics(worker, host.metrics);
     await worker.start();
     listener.subscribe(() => worker.ring());
+    this.doorbell = new BrokerDoorbell({
+      nats: config.nats,
+      listener: config.workerName,
+      ring: () => worker.ring(),
+      logger: host.logger,
+    });
     host.health.readiness('worker', () => {
       const problems = worker.problems();
       if (problems.length > 0) throw new Error(problems.join('; '));
@@ -47,7 +55,7 @@ class GpuWorkerApp implements HostedApp {
   }
 
   async stop(): Promise<void> {
-    await this.context?.get(Worker).stop('shutdown');
+    await Promise.all([this.doorbell?.stop(), this.context?.get(Worker).stop('shutdown')]);
     await this.context?.close();
   }
 }

@@ -1,12 +1,23 @@
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import type { EngineOptions } from '#hotbed/engine';
-import { integerVariable, loadConfig, openDataFolder } from '#hotbed/runtime';
+import {
+  databaseConfigShape,
+  integerVariable,
+  loadConfig,
+  natsConfigShape,
+  openDataFolder,
+  toNatsConfig,
+  type NatsConfig,
+} from '#hotbed/runtime';
 import { parseFailpoints, type FailpointName } from './failpoint/failpoints';
 
 export interface GpuWorkerConfig {
   engine: EngineOptions;
   databaseUrl: string;
+  nats: NatsConfig;
+  /** Stable over restarts, one per worker. */
+  workerName: string;
   blobFolder: string;
   worker: {
     pollIntervalMs: number;
@@ -39,7 +50,8 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
   return loadConfig(
     {
       HOTBED_BASE_MODEL: z.string().min(1),
-      HOTBED_DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/, message: 'expected postgresql://user@host:port/name' }),
+      ...databaseConfigShape,
+      ...natsConfigShape,
       HOTBED_DATA_DIR: z.string().optional(),
       HOTBED_BLOB_DIR: z.string().optional(),
       HOTBED_ENGINE_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
@@ -50,6 +62,10 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
       HOTBED_POLICY_STATES: integerVariable(1, 100_000).default(64),
       HOTBED_WORKER_POLL_MS: integerVariable(10, 60_000).default(1000),
       HOTBED_LEASE_TTL_MS: integerVariable(500, 600_000).default(15_000),
+      HOTBED_WORKER_NAME: z
+        .string()
+        .regex(/^[A-Za-z0-9_-]{1,64}$/, 'expected 1..64 letters, digits, _ or -')
+        .default('worker-1'),
       HOTBED_FAILPOINTS: failpointsVariable(env),
     },
     (values): GpuWorkerConfig => ({
@@ -65,6 +81,8 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
         maxTrainRows: 2048,
       },
       databaseUrl: values.HOTBED_DATABASE_URL,
+      nats: toNatsConfig(values, 'gpu-worker'),
+      workerName: values.HOTBED_WORKER_NAME,
       blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
       worker: {
         pollIntervalMs: values.HOTBED_WORKER_POLL_MS,

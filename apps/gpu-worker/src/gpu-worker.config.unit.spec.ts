@@ -3,6 +3,7 @@ import { loadGpuWorkerConfig } from './gpu-worker.config';
 const ENV = {
   HOTBED_BASE_MODEL: '/models/base',
   HOTBED_DATABASE_URL: 'postgresql://hotbed@localhost:5432/hotbed',
+  HOTBED_NATS_URL: 'nats://localhost:4222',
   HOTBED_BLOB_DIR: '/blobs',
 };
 
