@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { InvalidInput, canonicalJson, type RewardPayload } from '#hotbed/contracts';
 import { VerifierError, findVerifier, type Completion, type Verdict } from '#hotbed/verifiers';
-import { OwnVerifierThread, fileDigest } from './own-verifier-thread';
+import { OwnVerifierThread, TIME_LIMIT_MS, fileDigest } from './own-verifier-thread';
 
 export interface Judgement {
   verdicts: Verdict[];
@@ -13,7 +13,10 @@ export interface Judgement {
 export class Judge {
   private readonly threads = new Map<string, OwnVerifierThread>();
 
-  constructor(private readonly verifierFolder: string | null) {}
+  constructor(
+    private readonly verifierFolder: string | null,
+    private readonly timeLimitMs = TIME_LIMIT_MS,
+  ) {}
 
   /** @throws VerifierError whose code says why there are no rewards */
   async judge(reward: RewardPayload, completions: readonly Completion[]): Promise<Judgement> {
@@ -41,7 +44,7 @@ export class Judge {
     const known = this.threads.get(path);
     if (known !== undefined && known.digest === (await fileDigest(path))) return known;
     await known?.close();
-    const thread = await OwnVerifierThread.open(path);
+    const thread = await OwnVerifierThread.open(path, this.timeLimitMs);
     this.threads.set(path, thread);
     return thread;
   }

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { VerifierError, type Completion, type Verdict } from '#hotbed/verifiers';
 
 /** Time that a file has for one prompt's completions, loading included. */
-const TIME_LIMIT_MS = 10_000;
+export const TIME_LIMIT_MS = 10_000;
 const MEMORY_MIB = 128;
 
 /**
@@ -46,11 +46,12 @@ export class OwnVerifierThread {
     private readonly path: string,
     /** SHA-256 hex of the file. */
     readonly digest: string,
+    private readonly timeLimitMs: number,
   ) {}
 
   /** @throws VerifierError `verifier_not_found` */
-  static async open(path: string): Promise<OwnVerifierThread> {
-    return new OwnVerifierThread(path, await fileDigest(path));
+  static async open(path: string, timeLimitMs = TIME_LIMIT_MS): Promise<OwnVerifierThread> {
+    return new OwnVerifierThread(path, await fileDigest(path), timeLimitMs);
   }
 
   /** Verdicts in order. One call at a time. @throws VerifierError `verifier_failed`, `verifier_timeout` */
@@ -69,7 +70,7 @@ export class OwnVerifierThread {
   private async ask(completions: readonly Completion[], config: Record<string, unknown>): Promise<Verdict[]> {
     const worker = (this.worker ??= this.spawn());
     try {
-      const answer = answerSchema.safeParse(await reply(worker, { completions, config }));
+      const answer = answerSchema.safeParse(await reply(worker, { completions, config }, this.timeLimitMs));
       if (!answer.success) throw failed(this.path, 'expected { reward: number, valid: boolean } or a number');
       if ('error' in answer.data) throw failed(this.path, answer.data.error);
       return answer.data.verdicts;
@@ -107,12 +108,12 @@ export async function fileDigest(path: string): Promise<string> {
   }
 }
 
-function reply(worker: Worker, question: unknown): Promise<unknown> {
+function reply(worker: Worker, question: unknown, timeLimitMs: number): Promise<unknown> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
       done();
-      reject(new VerifierError('verifier_timeout', `the verifier needs more than ${TIME_LIMIT_MS} ms for one prompt`));
-    }, TIME_LIMIT_MS);
+      reject(new VerifierError('verifier_timeout', `the verifier needs more than ${timeLimitMs} ms for one prompt`));
+    }, timeLimitMs);
     const onMessage = (answer: unknown): void => {
       done();
       resolve(answer);
