@@ -185,6 +185,76 @@ TEST(isolation_notices_the_built_in_mutation) {
   Same("mutated, alone", Live(LlamaBase(), options, 0, 0), alone);
 }
 
+// Values that are not numbers stay in their own rows: in shared products, in padding, in pages used
+// again.
+TEST(isolation_a_neighbour_full_of_nan_disturbs_nobody) {
+  EngineOptions options = SmallOptions();
+  options.kv_cache_mib = 1;
+  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+    Inputs inputs(403);
+    const AdapterSpec spec = inputs.Spec();
+    const Loss loss = inputs.AnyLoss();
+    const std::vector<Datum> datums = inputs.Datums(loss, 3);
+    const std::vector<int32_t> text = inputs.Tokens(70);
+    const auto live = [&](bool with_nan) {
+      TestEngine engine(base, options);
+      Life life;
+      const AdapterHandle subject = engine.Create(spec);
+      std::vector<AdapterHandle> sick;
+      std::vector<Pending<ForwardBackwardResult>> calls;
+      std::vector<Pending<std::vector<float>>> logits;
+      Inputs other(404);
+      for (const float poison : {std::nanf(""), INFINITY}) {
+        AdapterSpec sick_spec = spec;
+        sick_spec.rank = 7;
+        auto state = ZeroAdapterState(engine.raw().config(), sick_spec);
+        for (float& value : state->weights->values) value = poison;
+        if (with_nan) sick.push_back(engine.Adopt(std::move(state)));
+      }
+      for (int round = 0; round < 3; ++round) {
+        for (AdapterHandle one : sick) {
+          calls.push_back(engine.Train(one, loss, other.Datums(loss, 2)));
+          logits.push_back(engine.Logits(engine.Pin(one), other.Tokens(100)));
+        }
+        auto trained = engine.Train(subject, loss, datums);
+        auto step = engine.Step(subject, Adam());
+        auto row = engine.Logits(engine.Pin(subject), text);
+        life.results.push_back(trained.Get());
+        life.steps.push_back(step.Get());
+        life.logits.push_back(row.Get());
+        life.states.push_back(engine.State(subject));
+      }
+      for (auto& one : calls) CHECK(!one.Wait().ok());
+      for (auto& one : logits) one.Wait();
+      return life;
+    };
+    Same("beside NaN", live(true), live(false));
+  }
+}
+
+// Rows of 64 adapters and of the plain base in the same steps.
+TEST(isolation_sixty_four_policies_in_one_step) {
+  EngineOptions options = SmallOptions();
+  options.max_step_rows = 256;
+  TestEngine engine(LlamaBase(), options);
+  Inputs inputs(405);
+  Loss loss;
+  std::vector<SampleRequest> requests;
+  for (int i = 0; i < 64; ++i) {
+    const AdapterHandle adapter = engine.Create(inputs.Spec());
+    engine.Train(adapter, loss, inputs.Datums(loss, 1));
+    engine.Step(adapter, Adam(0.1)).Get();
+    requests.push_back(inputs.Request(engine.Pin(adapter)));
+  }
+  for (int i = 0; i < 4; ++i) requests.push_back(inputs.Request(std::nullopt));
+  std::vector<Pending<SampleResult>> together;
+  for (const SampleRequest& request : requests) together.push_back(engine.Sample(request));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const SampleResult shared = together[i].Get();
+    SAME_SAMPLES(shared, engine.Sample(requests[i]).Get());
+  }
+}
+
 TEST(isolation_rank_is_each_adapters_own) {
   TestEngine engine;
   std::vector<AdapterHandle> adapters;
