@@ -44,6 +44,9 @@ CREATE FUNCTION es.append(p_items jsonb, p_headers bytea[], p_payloads bytea[]) 
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = es, pg_catalog, pg_temp
 SET lock_timeout = '20s'
+-- Plans are kept for the session's life, and on a new database they are made while the tables are empty.
+SET enable_seqscan = off
+SET jit = off
 AS $append$
 DECLARE
   v_streams text[];
@@ -54,6 +57,8 @@ DECLARE
   v_error jsonb;
   v_done jsonb;
   v_appended jsonb;
+  -- Versions of all streams of the call, as its survivors so far leave them; and as the current item would.
+  v_versions jsonb;
   v_stream_versions jsonb;
   v_head_state jsonb;
   v_key text;
@@ -96,6 +101,7 @@ BEGIN
   SELECT array_agg(DISTINCT w ->> 'stream') INTO v_streams
     FROM jsonb_array_elements(p_items) i, jsonb_array_elements(i -> 'writes') w;
   PERFORM 1 FROM streams WHERE stream_id = ANY (v_streams) ORDER BY stream_id FOR UPDATE;
+  SELECT jsonb_object_agg(stream_id, version) INTO v_versions FROM streams WHERE stream_id = ANY (v_streams);
 
   SELECT array_agg(DISTINCT (h ->> 'adapter')::uuid) INTO v_adapters
     FROM jsonb_array_elements(p_items) i, jsonb_array_elements(i -> 'heads') h;
@@ -148,8 +154,7 @@ BEGIN
 
       FOR v_part IN SELECT * FROM jsonb_array_elements(v_item -> 'writes') LOOP
         v_key := v_part ->> 'stream';
-        v_version := coalesce((v_stream_versions ->> v_key)::bigint,
-                              (SELECT version FROM streams WHERE stream_id = v_key));
+        v_version := coalesce(v_stream_versions ->> v_key, v_versions ->> v_key)::bigint;
         -- In parentheses: PL/pgSQL's IF would end at the first THEN.
         IF NOT (CASE v_part ->> 'expected'
                   WHEN 'any' THEN true
@@ -255,7 +260,7 @@ BEGIN
       SELECT (n ->> 'tenant')::uuid, n ->> 'kind', n ->> 'name', (n ->> 'id')::uuid
       FROM jsonb_array_elements(v_item -> 'names') n;
 
-    UPDATE streams SET version = v.value::bigint FROM jsonb_each_text(v_stream_versions) v WHERE stream_id = v.key;
+    v_versions := v_versions || v_stream_versions;
 
     FOR v_part IN SELECT * FROM jsonb_array_elements(v_item -> 'heads') LOOP
       v_key := v_part ->> 'adapter';
@@ -309,6 +314,10 @@ BEGIN
   IF v_kept = 0 THEN
     RETURN jsonb_build_object('base', '0', 'items', v_results);
   END IF;
+
+  -- Once per stream and call: row versions of one transaction pile up until it commits.
+  UPDATE streams s SET version = (v_versions ->> s.stream_id)::bigint
+    WHERE s.stream_id = ANY (v_streams) AND s.version <> (v_versions ->> s.stream_id)::bigint;
 
   SELECT position, hash, recorded_at_ms INTO STRICT v_head FROM log_head FOR UPDATE;
   v_position := v_head.position;
