@@ -30,6 +30,9 @@ const CONSUMES: Record<AppName, readonly JetStreamName[]> = {
   relay: [],
 };
 
+/** Apps that answer request/reply. */
+const ANSWERS: readonly AppName[] = ['ingest', 'orchestrator', 'registry'];
+
 export function serviceUser(name: ServiceUser, password: string, tenantIds: readonly string[]): BrokerUser {
   if (name === 'admin') return { user: name, password, publish: ['>'], subscribe: ['>'], responds: true };
   return {
@@ -157,6 +160,9 @@ export class BrokerUsers {
 function* servicePublishes(app: AppName, tenantIds: readonly string[]): Generator<string> {
   yield '$JS.API.INFO';
   if (app !== 'relay') yield 'hotbed.rpc.*.*.*';
+  // Beside allow_responses: a reload of the users (every new tenant) makes the server forget which questions a responder
+  // has received, and would silently drop the replies that are on their way.
+  if (ANSWERS.includes(app)) yield '_INBOX.*.>';
   for (const stream of CONSUMES[app]) yield* consumes(stream);
   if (app === 'relay') {
     yield 'hotbed.v1.>';

@@ -9,6 +9,7 @@ export { Health, type HealthCheck, type HealthReport } from './health';
 export { ShutdownIncomplete, shutDown, within, type ShutdownStep } from './shutdown';
 export { loadOrCreateSecret, openDataFolder, writePrivateFile, type DataFolder } from './data-folder';
 export { freePort } from './free-port';
+export { startSupervised, type SupervisedOptions, type SupervisedProcess } from './supervised-process';
 export { startEmbeddedPostgres, type EmbeddedPostgres, type EmbeddedPostgresOptions } from './embedded-postgres';
 export { startNatsServer, type NatsServer, type NatsServerOptions } from './nats-server';
 export { databaseConfigShape, natsConfigShape, toNatsConfig, type NatsConfig } from './connection-config';

@@ -1,0 +1,69 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import type { Command } from 'commander';
+import { DomainError, InvalidInput } from '#hotbed/contracts';
+import { parseSeenHead, verifyDatabase, type SeenHead } from '#hotbed/event-store';
+import { loadConfig } from '#hotbed/runtime';
+import { z } from 'zod';
+import { ROOT } from '../platform/platform.config';
+import { print } from '../terminal/print';
+
+export function addAuditCommands(program: Command): void {
+  const audit = program.command('audit').description('proofs that need no trust in the platform');
+
+  audit
+    .command('verify')
+    .description('check the hash chain of the log, row by row')
+    .option(
+      '--expect-head <position:hash>',
+      'a head that was seen before: a log that was cut or rewritten since is named',
+    )
+    .option('--database <url>', 'database to read; default: the one of the platform here')
+    .action(async ({ expectHead, database }: { expectHead?: string; database?: string }) => {
+      const seen = expectHead === undefined ? undefined : headOption(expectHead);
+      const result = await verifyDatabase(database ?? databaseHere(), seen === undefined ? {} : { expectHead: seen });
+      if (result.ok) {
+        const head = `${result.head.position}:${result.head.hash}`;
+        print(
+          { ok: true, events: result.head.position.toString(), head },
+          () => `the chain of ${result.head.position} events verifies\nhead ${head}`,
+        );
+        return;
+      }
+      const { kind, position, message } = result.problem;
+      print(
+        { ok: false, kind, position: position.toString(), message },
+        () => `${kind} at position ${position}: ${message}`,
+      );
+      process.exitCode = 1;
+    });
+}
+
+function headOption(text: string): SeenHead {
+  try {
+    return parseSeenHead(text);
+  } catch (error) {
+    throw new InvalidInput([
+      { path: '--expect-head', message: error instanceof Error ? error.message : String(error) },
+    ]);
+  }
+}
+
+/** HOTBED_DATABASE_URL, else what `hotbed up` wrote for its embedded server. */
+function databaseHere(): string {
+  const { url, folder } = loadConfig(
+    { HOTBED_DATABASE_URL: z.string().optional(), HOTBED_DATA_DIR: z.string().optional() },
+    (values) => ({
+      url: values.HOTBED_DATABASE_URL,
+      folder: resolve(values.HOTBED_DATA_DIR ?? join(ROOT, '.hotbed')),
+    }),
+  );
+  const file = join(folder, 'secrets', 'database-url');
+  if (url !== undefined) return url;
+  if (existsSync(file)) return readFileSync(file, 'utf8').trim();
+  throw new DomainError(
+    'IllegalState',
+    'no_platform',
+    `no platform in ${folder}; start one with npm start, or give --database`,
+  );
+}

@@ -1,0 +1,1 @@
+export async function runAlone(_file: string): Promise<void> {}
