@@ -11,27 +11,39 @@ namespace {
 // (row, query head) pairs of one task: three register tiles of the widest path, and little enough
 // that queries, outputs and scores stay in the L1 cache.
 constexpr size_t kPairs = 42;
+constexpr size_t kStepPairs = 12;
 
-// p[0..n) = exp(score - max) in place of unscaled scores; returns max and tree16 of p.
-HOTBED_INLINE void softmaxBlock(float* scores, size_t n, V16 scale, float& blockMax,
-                                float& blockSum) {
+// p = exp(score - max) in place of unscaled scores, over kColumns*16 places of which the last 16
+// hold `last` keys; also max and tree16 of p. Places beyond the keys take rubbish.
+template <int kColumns>
+HOTBED_INLINE void softmaxColumns(float* scores, size_t last, V16 scale, float& blockMax,
+                                  float& blockSum) {
+  const M16 present = firstLanes(last);
+  V16 x[kColumns];
   V16 m = set1(-kInfinity);
-  for (size_t j = 0; j < n; j += 16) {
-    const size_t lanes = minSize(16, n - j);
-    const V16 x = mul(load(scores + j, lanes), scale);
-    store(scores + j, x, lanes);
-    m = select(firstLanes(lanes), maxKeep(m, x), m);
+#pragma GCC unroll 4
+  for (int j = 0; j < kColumns; ++j) {
+    x[j] = mul(load(scores + 16 * j), scale);
+    m = j < kColumns - 1 ? maxKeep(m, x[j]) : select(present, maxKeep(m, x[j]), m);
   }
   blockMax = maxTree(m);
   const V16 max = set1(blockMax);
   V16 sum = zero();
-  for (size_t j = 0; j < n; j += 16) {
-    const size_t lanes = minSize(16, n - j);
-    const V16 p = exp16(sub(load(scores + j, lanes), max));
-    store(scores + j, p, lanes);
-    sum = select(firstLanes(lanes), add(sum, p), sum);
+#pragma GCC unroll 4
+  for (int j = 0; j < kColumns; ++j) {
+    const V16 p = exp16(sub(x[j], max));
+    store(scores + 16 * j, p);
+    sum = j < kColumns - 1 ? add(sum, p) : select(present, add(sum, p), sum);
   }
   blockSum = sumTree(sum);
+}
+
+HOTBED_INLINE void softmaxBlock(float* scores, size_t n, V16 scale, float& max, float& sum) {
+  static_assert(kKeyBlock == 64, "four columns of 16");
+  if (n > 48) return softmaxColumns<4>(scores, n - 48, scale, max, sum);
+  if (n > 32) return softmaxColumns<3>(scores, n - 32, scale, max, sum);
+  if (n > 16) return softmaxColumns<2>(scores, n - 16, scale, max, sum);
+  softmaxColumns<1>(scores, n, scale, max, sum);
 }
 
 struct Task {
@@ -83,33 +95,38 @@ void attendRows(const AttentionArgs& args, const Task& task, float* scratch) {
     score.ldc = kKeyBlock;
     gemmRows(score);
     float* target = begin == 0 ? outputs : blockOutputs;
-    // Keys that every row of the task sees go through one product; the rest of the later rows, at
-    // most a triangle, continues each row's chain by itself.
-    const size_t common = keysSeen(firstPair);
     for (size_t pair = firstPair; pair < pairs; ++pair) {
       softmaxBlock(scores + pair * kKeyBlock, keysSeen(pair), scale, blockMax[pair],
                    blockSum[pair]);
     }
-    Gemm value;
-    value.m = pairs - firstPair;
-    value.n = hd;
-    value.k = common;
-    value.a = scores + firstPair * kKeyBlock;
-    value.am = kKeyBlock;
-    value.b = page + valuesOffset(args.shape, task.kvHead);
-    value.ldb = hd;
-    value.c = target + firstPair * hd;
-    value.ldc = hd;
-    gemmRows(value);
-    value.m = group;
-    value.finish = Finish::carry;
-    value.b += common * hd;
-    for (size_t row = skipped; row < task.rowCount; ++row) {
-      value.k = keysSeen(row * group) - common;
-      if (value.k == 0) continue;
-      value.a = scores + row * group * kKeyBlock + common;
+    // Where rows see different numbers of keys they go in steps of about a register tile: the keys
+    // that all of them see in one product, then the rest continues each row's chain.
+    const bool whole = keysSeen(firstPair) == kKeyBlock;
+    const size_t step = whole ? task.rowCount : maxSize(1, kStepPairs / group);
+    for (size_t row = skipped; row < task.rowCount; row += step) {
+      const size_t rowEnd = minSize(row + step, task.rowCount);
+      const size_t common = keysSeen(row * group);
+      Gemm value;
+      value.m = (rowEnd - row) * group;
+      value.n = hd;
+      value.k = common;
+      value.a = scores + row * group * kKeyBlock;
+      value.am = kKeyBlock;
+      value.b = page + valuesOffset(args.shape, task.kvHead);
+      value.ldb = hd;
       value.c = target + row * group * hd;
+      value.ldc = hd;
       gemmRows(value);
+      value.m = group;
+      value.finish = Finish::carry;
+      value.b += common * hd;
+      for (size_t later = row + 1; later < rowEnd; ++later) {
+        value.k = keysSeen(later * group) - common;
+        if (value.k == 0) continue;
+        value.a = scores + later * group * kKeyBlock + common;
+        value.c = target + later * group * hd;
+        gemmRows(value);
+      }
     }
     for (size_t pair = firstPair; pair < pairs; ++pair) {
       if (begin == 0) {

@@ -11,7 +11,8 @@ namespace {
 constexpr size_t kRowTile = 64;
 // Keys of one step of dK and dV where rows see only part of a block: smaller wastes less of the
 // triangle, larger fills the register tile.
-constexpr size_t kKeyStep = 16;
+constexpr size_t kKeyStep = 8;
+constexpr size_t kRowStep = 8;  // the same for dQ
 
 struct Scratch {
   float* scores;  // [kRowTile][64]: p
@@ -32,14 +33,6 @@ float treeDot(const float* x, const float* y, size_t n) {
     sum = select(firstLanes(lanes), fma(load(x + j, lanes), load(y + j, lanes), sum), sum);
   }
   return sumTree(sum);
-}
-
-// rows x columns of src (stride lds) to dst (stride ldd), transposed.
-void transposeBlock(const float* src, size_t lds, size_t rows, size_t columns, float* dst,
-                    size_t ldd) {
-  for (size_t r = 0; r < rows; ++r) {
-    for (size_t c = 0; c < columns; ++c) dst[c * ldd + r] = src[r * lds + c];
-  }
 }
 
 // Rows [rowBegin, rowEnd) of one query head against one key block.
@@ -91,30 +84,36 @@ void softmaxSlopes(const AttentionBackwardArgs& args, const Tile& tile, const fl
   }
 }
 
-// dq of the tile's rows continues over this block's keys.
+// dq of the tile's rows continues over this block's keys. Where rows see different numbers of keys
+// they go in steps of a few rows: the keys all of them see in one product, then each row's rest.
 void queryGradient(const AttentionBackwardArgs& args, const Tile& tile, const Scratch& s) {
   const size_t hd = args.shape.headDim;
-  const size_t common = keysSeen(args, tile, tile.rowBegin);
-  Gemm g;
-  g.m = tile.rows();
-  g.n = hd;
-  g.k = common;
-  g.a = s.slopes;
-  g.am = kKeyBlock;
-  g.b = s.keys;
-  g.ldb = hd;
-  g.c = args.dq + tile.rowBegin * args.lddq + tile.head * hd;
-  g.ldc = args.lddq;
-  g.finish = Finish::carry;
-  gemmRows(g);
-  g.m = 1;
-  g.b += common * hd;
-  for (size_t i = 1; i < tile.rows(); ++i) {
-    g.k = keysSeen(args, tile, tile.rowBegin + i) - common;
-    if (g.k == 0) continue;
-    g.a = s.slopes + i * kKeyBlock + common;
-    g.c = args.dq + (tile.rowBegin + i) * args.lddq + tile.head * hd;
+  const bool whole = keysSeen(args, tile, tile.rowBegin) == kKeyBlock;
+  const size_t step = whole ? tile.rows() : kRowStep;
+  for (size_t from = 0; from < tile.rows(); from += step) {
+    const size_t to = minSize(from + step, tile.rows());
+    const size_t common = keysSeen(args, tile, tile.rowBegin + from);
+    Gemm g;
+    g.m = to - from;
+    g.n = hd;
+    g.k = common;
+    g.a = s.slopes + from * kKeyBlock;
+    g.am = kKeyBlock;
+    g.b = s.keys;
+    g.ldb = hd;
+    g.c = args.dq + (tile.rowBegin + from) * args.lddq + tile.head * hd;
+    g.ldc = args.lddq;
+    g.finish = Finish::carry;
     gemmRows(g);
+    g.m = 1;
+    g.b += common * hd;
+    for (size_t i = from + 1; i < to; ++i) {
+      g.k = keysSeen(args, tile, tile.rowBegin + i) - common;
+      if (g.k == 0) continue;
+      g.a = s.slopes + i * kKeyBlock + common;
+      g.c = args.dq + (tile.rowBegin + i) * args.lddq + tile.head * hd;
+      gemmRows(g);
+    }
   }
 }
 

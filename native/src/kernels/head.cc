@@ -28,7 +28,7 @@ void tileLogits(const float* x, size_t ldx, const PackedLinear& weight, size_t r
   g.ldc = ldc;
   g.finish = weight.bias ? Finish::bias : Finish::store;
   g.bias = weight.bias ? weight.bias + begin : nullptr;
-  gemmRange<true>(g, 0, divideUp(width, 16));
+  gemmPanels(g, 0, divideUp(width, 16));
 }
 
 // max and tree16 of exp(l - max) over one tile of one row.
@@ -192,8 +192,7 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
         g.ldc = args.lddx;
         g.finish = firstTile == 0 ? Finish::store : Finish::carry;
         const size_t groups = divideUp(columns, 8);
-        gemmRange<true>(g, groups * part / parts * 8,
-                        minSize(columns, groups * (part + 1) / parts * 8));
+        gemmPanels(g, groups * part / parts * 8, minSize(columns, groups * (part + 1) / parts * 8));
       });
     }
   }

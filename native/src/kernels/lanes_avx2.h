@@ -40,6 +40,7 @@ HOTBED_INLINE V16 select(M16 m, V16 a, V16 b) {
 HOTBED_INLINE V16 load(const float* p, size_t n, V16 fill) {
   return select(firstLanes(n), load(p, n), fill);
 }
+HOTBED_INLINE V16 load8(const float* p) { return {_mm256_loadu_ps(p), _mm256_setzero_ps()}; }
 HOTBED_INLINE void store(float* p, V16 a, size_t n) {
   const M16 m = firstLanes(n);
   _mm256_maskstore_ps(p, _mm256_castps_si256(m.lo), a.lo);
@@ -124,6 +125,36 @@ HOTBED_INLINE void splitHalf(__m256 x, __m256& m, __m256& e) {
 HOTBED_INLINE void splitExponent(V16 x, V16& m, V16& e) {
   splitHalf(x.lo, m.lo, e.lo);
   splitHalf(x.hi, m.hi, e.hi);
+}
+
+HOTBED_INLINE void transpose8(const float* src, size_t lds, float* dst, size_t ldd) {
+  __m256 a[8], b[8];
+#pragma GCC unroll 8
+  for (size_t i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(src + i * lds);
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 8; i += 2) {
+    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (size_t i = 0; i < 8; i += 4) {
+    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xEE);
+    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (size_t c = 0; c < 4; ++c) {
+    _mm256_storeu_ps(dst + c * ldd, _mm256_permute2f128_ps(a[c], a[4 + c], 0x20));
+    _mm256_storeu_ps(dst + (4 + c) * ldd, _mm256_permute2f128_ps(a[c], a[4 + c], 0x31));
+  }
+}
+// dst[c][r] = src[r][c] of a 16 x 16 block.
+HOTBED_INLINE void transpose16(const float* src, size_t lds, float* dst, size_t ldd) {
+  transpose8(src, lds, dst, ldd);
+  transpose8(src + 8, lds, dst + 8 * ldd, ldd);
+  transpose8(src + 8 * lds, lds, dst + 8, ldd);
+  transpose8(src + 8 * lds + 8, lds, dst + 8 * ldd + 8, ldd);
 }
 
 constexpr size_t kBurstChains = 6;  // of two registers

@@ -31,6 +31,7 @@ HOTBED_INLINE V16 load(const float* p, size_t n) { HOTBED_LANES(l < n ? p[l] : 0
 HOTBED_INLINE V16 load(const float* p, size_t n, V16 fill) {
   HOTBED_LANES(l < n ? p[l] : fill.v[l]);
 }
+HOTBED_INLINE V16 load8(const float* p) { HOTBED_LANES(l < 8 ? p[l] : 0.0f); }
 HOTBED_INLINE void store(float* p, V16 a, size_t n) {
   for (size_t l = 0; l < n; ++l) p[l] = a.v[l];
 }
@@ -103,6 +104,13 @@ HOTBED_INLINE void splitExponent(V16 x, V16& m, V16& e) {
 
 #undef HOTBED_LANES
 #undef HOTBED_MASKS
+
+// dst[c][r] = src[r][c] of a 16 x 16 block.
+HOTBED_INLINE void transpose16(const float* src, size_t lds, float* dst, size_t ldd) {
+  for (size_t r = 0; r < 16; ++r) {
+    for (size_t c = 0; c < 16; ++c) dst[c * ldd + r] = src[r * lds + c];
+  }
+}
 
 constexpr size_t kBurstChains = 1;
 constexpr int kMaxRows1 = 1;  // 16 chains already hide the latency of a scalar fma

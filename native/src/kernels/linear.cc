@@ -72,8 +72,8 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
     g.ldc = args.ldy;
     g.finish = w.bias ? Finish::bias : Finish::store;
     g.bias = w.bias;
-    gemmRange<true>(g, minSize(columns, groups * columnBlock / columnBlocks * 8),
-                    minSize(columns, groups * (columnBlock + 1) / columnBlocks * 8));
+    gemmPanels(g, minSize(columns, groups * columnBlock / columnBlocks * 8),
+               minSize(columns, groups * (columnBlock + 1) / columnBlocks * 8));
   });
 }
 

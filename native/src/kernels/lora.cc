@@ -9,6 +9,7 @@ namespace hotbed::kernels::HOTBED_PATH {
 namespace {
 
 constexpr size_t kRowsPerTask = 28;     // two register tiles of the widest path
+constexpr size_t kTurnedRows = 32;      // fewer rows do not pay for turning a block of gradB
 constexpr size_t kColumnsPerTask = 64;  // of a gradient tensor
 
 // Runs body(segment, rowBegin, rowEnd) over all segments' rows, cut into blocks; as one task when
@@ -133,7 +134,9 @@ void loraBackward(ThreadPool& pool, const LoraBackwardArgs& args) {
   // segments of the same adapter continue one chain.
   const size_t blocksA = divideUp(args.dIn, kColumnsPerTask);
   const size_t blocksB = divideUp(args.dOut, kColumnsPerTask);
-  const auto body = [&](size_t task, size_t) {
+  const size_t turnedBytes = kColumnsPerTask * rank * sizeof(float);
+  pool.reserveScratch(turnedBytes);
+  const auto body = [&](size_t task, size_t worker) {
     const bool isA = task < blocksA;
     const size_t begin = (isA ? task : task - blocksA) * kColumnsPerTask;
     const size_t width = minSize(kColumnsPerTask, (isA ? args.dIn : args.dOut) - begin);
@@ -153,6 +156,7 @@ void loraBackward(ThreadPool& pool, const LoraBackwardArgs& args) {
         g.ldb = args.ldx;
         g.c = segment.gradA + begin;
         g.ldc = args.dIn;
+        gemmRows(g);
       } else {
         g.m = width;
         g.n = segment.rank;
@@ -162,8 +166,26 @@ void loraBackward(ThreadPool& pool, const LoraBackwardArgs& args) {
         g.ldb = rank;
         g.c = segment.gradB + begin * segment.rank;
         g.ldc = segment.rank;
+        if (segment.rank % 16 == 0 || g.k < kTurnedRows) {
+          gemmRows(g);
+          continue;
+        }
+        // With B's rows as lanes (contiguous in dy) other ranks fill them too; the block of the
+        // gradient is turned on the way in and out.
+        float* turned = static_cast<float*>(pool.scratch(worker, turnedBytes));
+        transposeBlock(g.c, segment.rank, width, segment.rank, turned, width);
+        Gemm t = g;
+        t.m = segment.rank;
+        t.n = width;
+        t.a = g.b;
+        t.ak = rank;
+        t.b = g.a;
+        t.ldb = args.lddy;
+        t.c = turned;
+        t.ldc = width;
+        gemmRows(t);
+        transposeBlock(turned, width, segment.rank, width, g.c, segment.rank);
       }
-      gemmRows(g);
     }
   };
   if (rows * rank * (args.dIn + args.dOut) < kWorthSharing) {
@@ -194,14 +216,12 @@ void transpose(ThreadPool& pool, const TransposeArgs& args) {
   constexpr size_t kBlock = 64;
   const size_t blocks = divideUp(args.cols, kBlock);
   const auto body = [&](size_t block, size_t) {
-    const size_t end = minSize((block + 1) * kBlock, args.cols);
-    for (size_t rowBegin = 0; rowBegin < args.rows; rowBegin += kBlock) {
-      const size_t rowEnd = minSize(rowBegin + kBlock, args.rows);
-      for (size_t col = block * kBlock; col < end; ++col) {
-        for (size_t row = rowBegin; row < rowEnd; ++row) {
-          args.dst[col * args.rows + row] = args.src[row * args.cols + col];
-        }
-      }
+    const size_t begin = block * kBlock;
+    const size_t width = minSize(kBlock, args.cols - begin);
+    for (size_t row = 0; row < args.rows; row += kBlock) {
+      transposeBlock(args.src + row * args.cols + begin, args.cols,
+                     minSize(kBlock, args.rows - row), width, args.dst + begin * args.rows + row,
+                     args.rows);
     }
   };
   if (args.rows * args.cols < kWorthSharing) {

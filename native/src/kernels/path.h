@@ -82,6 +82,23 @@ HOTBED_INLINE V16 log16(V16 x) {
   return select(isNan(x), add(x, x), y);
 }
 
+// dst[c][r] = src[r][c] of a block of any size.
+HOTBED_INLINE void transposeBlock(const float* src, size_t lds, size_t rows, size_t columns,
+                                  float* dst, size_t ldd) {
+  const size_t wholeRows = rows / 16 * 16;
+  const size_t wholeColumns = columns / 16 * 16;
+  for (size_t r = 0; r < wholeRows; r += 16) {
+    for (size_t c = 0; c < wholeColumns; c += 16)
+      transpose16(src + r * lds + c, lds, dst + c * ldd + r, ldd);
+    for (size_t c = wholeColumns; c < columns; ++c) {
+      for (size_t i = r; i < r + 16; ++i) dst[c * ldd + i] = src[i * lds + c];
+    }
+  }
+  for (size_t r = wholeRows; r < rows; ++r) {
+    for (size_t c = 0; c < columns; ++c) dst[c * ldd + r] = src[r * lds + c];
+  }
+}
+
 HOTBED_INLINE float exp1(float x) { return firstLane(exp16(set1(x))); }
 HOTBED_INLINE float log1(float x) { return firstLane(log16(set1(x))); }
 
