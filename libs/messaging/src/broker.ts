@@ -1,6 +1,7 @@
 import {
   connect,
   Events,
+  NatsError,
   type ConnectionOptions,
   type JetStreamClient,
   type JetStreamManager,
@@ -151,6 +152,8 @@ function credentialsOf(options: BrokerOptions): { servers: string[]; user?: stri
   return { servers, ...(user === undefined ? {} : { user }), ...(password === undefined ? {} : { password }) };
 }
 
+/** What the server said, where it said something; the client hides it behind a general text for some codes. */
 export function text(error: unknown): string {
+  if (error instanceof NatsError && error.api_error !== undefined) return error.api_error.description;
   return error instanceof Error ? error.message : String(error);
 }

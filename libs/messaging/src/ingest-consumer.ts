@@ -195,7 +195,7 @@ export class IngestConsumer {
   private async acknowledge(held: readonly Held[], outcome: 'handled' | 'rejected'): Promise<void> {
     await Promise.all(
       held.map(async ({ message }) => {
-        await confirmAck(message, (line, error) => this.onProblem(`${this.name}: ${line}`, error));
+        await confirmAck(this.broker, message, (line, error) => this.onProblem(`${this.name}: ${line}`, error));
         this.observer.settled(this.name, outcome);
         this.loop.release(message);
       }),

@@ -1,4 +1,4 @@
-import { headers, NatsError } from 'nats';
+import { ErrorCode, headers, NatsError } from 'nats';
 import { DomainError, ingestSubject, InvalidInput, PAYLOAD_LIMIT_BYTES, Unavailable } from '#hotbed/contracts';
 import { REQUEST_TIMEOUT_MS, text, type Broker } from './broker';
 import { messageIdOf } from './producer-key';
@@ -40,7 +40,6 @@ export class IngestPublisher {
 }
 
 function publishError(error: unknown, tenantId: string): DomainError {
-  const code = error instanceof NatsError ? error.code : '';
   if (/maximum (bytes|messages)|insufficient/i.test(text(error))) {
     return new DomainError(
       'TooMany',
@@ -52,7 +51,7 @@ function publishError(error: unknown, tenantId: string): DomainError {
       },
     );
   }
-  if (code === '503') {
+  if (error instanceof NatsError && error.code === ErrorCode.NoResponders) {
     return new Unavailable('ingest_stream_missing', `tenant ${tenantId} has no ingest stream (yet)`, { cause: error });
   }
   return new Unavailable('broker_unavailable', `NATS did not confirm the record: ${text(error)}`, { cause: error });

@@ -75,7 +75,7 @@ export class LaneConsumer {
   private readonly wanted: ReadonlySet<string>;
 
   constructor(
-    broker: Broker,
+    private readonly broker: Broker,
     private readonly definition: LaneConsumerDefinition,
     private readonly ports: LaneConsumerPorts,
   ) {
@@ -251,7 +251,9 @@ export class LaneConsumer {
     this.acknowledging += 1;
     await Promise.all(
       messages.map(async (message) => {
-        await confirmAck(message, (line, error) => this.onProblem(`${this.definition.name}: ${line}`, error));
+        await confirmAck(this.broker, message, (line, error) =>
+          this.onProblem(`${this.definition.name}: ${line}`, error),
+        );
         this.observer.settled(this.definition.name, outcome);
         this.loop.release(message);
       }),

@@ -171,11 +171,21 @@ function isTransient(error: unknown): boolean {
 }
 
 /** Acknowledges and waits for the server's word. @returns false when it did not come: the message may come again */
-export async function confirmAck(message: JsMsg, onProblem: (line: string, error: unknown) => void): Promise<boolean> {
+export async function confirmAck(
+  broker: Broker,
+  message: JsMsg,
+  onProblem: (line: string, error: unknown) => void,
+): Promise<boolean> {
+  let stop = (): void => undefined;
+  const lost = new Promise<never>((_, reject) => {
+    stop = broker.onDisconnect(() => reject(new Error('the connection was lost')));
+  });
   try {
-    return await message.ackAck();
+    return await Promise.race([message.ackAck(), lost]);
   } catch (error) {
     onProblem(`acknowledgement of ${message.subject} ${message.seq} is not confirmed: ${text(error)}`, error);
     return false;
+  } finally {
+    stop();
   }
 }

@@ -1,5 +1,5 @@
-import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -87,48 +87,22 @@ describe('the embedded PostgreSQL', () => {
   });
 
   it('does not outlive a parent that is killed with -9', async () => {
-    const script = join(folder, 'parent.js');
+    const script = join(folder, 'parent.ts');
     const log = join(folder, 'parent.out');
     writeFileSync(
       script,
-      `const { startEmbeddedPostgres } = require(${JSON.stringify(compiled())});
-         startEmbeddedPostgres({ dataDir: ${JSON.stringify(folder)} }).then((s) => {
-           require('fs').writeFileSync(${JSON.stringify(log)}, String(s.pid)); setInterval(() => {}, 1000); });`,
+      `const { startEmbeddedPostgres } = require(${JSON.stringify(join(__dirname, 'embedded-postgres.ts'))});
+       startEmbeddedPostgres({ dataDir: ${JSON.stringify(folder)} }).then((s: { pid: number }) => {
+         require('fs').writeFileSync(${JSON.stringify(log)}, String(s.pid)); setInterval(() => {}, 1000); });`,
     );
-    const parent = spawn(process.execPath, [script], { stdio: 'inherit' });
+    const hook = join(__dirname, '..', 'testing', 'ts-hook.cjs');
+    const parent = spawn(process.execPath, ['-r', hook, script], { stdio: 'inherit' });
     await until(() => existsSync(log) && readFileSync(log, 'utf8') !== '');
     const pid = Number(readFileSync(log, 'utf8'));
     parent.kill('SIGKILL');
     await until(() => !existsSync(`/proc/${pid}`));
   });
 });
-
-/** The library as plain JavaScript, for a process without Jest. */
-function compiled(): string {
-  const out = join(folder, 'js');
-  mkdirSync(out, { recursive: true });
-  const source = join(__dirname);
-  const files = [
-    'embedded-postgres',
-    'postgres-place',
-    'shared-library-links',
-    'free-port',
-    'data-folder',
-    'supervised-process',
-  ];
-  // eslint-disable-next-line @typescript-eslint/no-require-imports
-  const ts = require('typescript') as typeof import('typescript');
-  for (const file of files) {
-    const text = readFileSync(join(source, `${file}.ts`), 'utf8');
-    const { outputText } = ts.transpileModule(text, {
-      compilerOptions: { module: ts.ModuleKind.CommonJS, target: ts.ScriptTarget.ES2022, esModuleInterop: true },
-    });
-    writeFileSync(join(out, `${file}.js`), outputText);
-  }
-  const modules = execFileSync('sh', ['-c', 'cd "$1" && pwd -P', 'sh', join(source, '..', '..', '..', 'node_modules')]);
-  execFileSync('ln', ['-sfn', modules.toString().trim(), join(folder, 'node_modules')]);
-  return join(out, 'embedded-postgres.js');
-}
 
 async function until(condition: () => boolean, deadlineMs = 20_000): Promise<void> {
   const deadline = Date.now() + deadlineMs;
