@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import type { Client } from 'pg';
 import { toDomainError } from './database-errors';
 import { dedicatedClient } from './pool';
@@ -12,8 +13,12 @@ export class LogListener {
   private closed = false;
   private retry: NodeJS.Timeout | null = null;
   private readonly subscribers = new Set<(position: bigint) => void>();
+  private readonly closing = new AbortController();
 
-  private constructor(private readonly databaseUrl: string) {}
+  private constructor(private readonly databaseUrl: string) {
+    // One for each waiting reader, however many there are.
+    setMaxListeners(0, this.closing.signal);
+  }
 
   /** @throws Unavailable when PostgreSQL does not answer now; later losses are mended in the background */
   static async start(databaseUrl: string): Promise<LogListener> {
@@ -33,7 +38,7 @@ export class LogListener {
     return () => void this.subscribers.delete(onAppended);
   }
 
-  /** Resolves when a position beyond `position` is known, or after `timeoutMs`, or when `signal` aborts. */
+  /** Resolves when a position beyond `position` is known, or after `timeoutMs`, when `signal` aborts, or at `close`. */
   waitBeyond(position: bigint, timeoutMs: number, signal?: AbortSignal): Promise<void> {
     if (this.latest > position || this.closed || signal?.aborted) return Promise.resolve();
     return new Promise((resolve) => {
@@ -41,6 +46,7 @@ export class LogListener {
         clearTimeout(timer);
         stop();
         signal?.removeEventListener('abort', done);
+        this.closing.signal.removeEventListener('abort', done);
         resolve();
       };
       const timer = setTimeout(done, timeoutMs);
@@ -48,11 +54,13 @@ export class LogListener {
         if (latest > position) done();
       });
       signal?.addEventListener('abort', done);
+      this.closing.signal.addEventListener('abort', done);
     });
   }
 
   async close(): Promise<void> {
     this.closed = true;
+    this.closing.abort();
     if (this.retry !== null) clearTimeout(this.retry);
     const client = this.client;
     this.client = null;

@@ -129,6 +129,32 @@ describe('a projection', () => {
     await failing.stop();
   });
 
+  it('folds the log again for a new version, over the tables of the old one, whose runners stop', async () => {
+    const old: Projection = { ...counts, name: 'versioned' };
+    const oldRunner = runner({ projection: old, pollIntervalMs: 20 });
+    await runner({ projection: old }).rebuild();
+    const oldRows = await table();
+    oldRunner.start();
+    const newer: Projection = {
+      ...old,
+      version: 2,
+      async apply(events, uow) {
+        await counts.apply(events, uow);
+        await uow.query(`UPDATE per_stream SET trail = '-' WHERE stream_id = ANY ($1)`, [
+          events.map((e) => e.streamId),
+        ]);
+      },
+    };
+    const started = await Promise.all([1, 2, 3].map(() => runner({ projection: newer }).catchUp()));
+    expect(new Set(started)).toEqual(new Set([(await db.store.head()).position]));
+    expect(await table()).toEqual(oldRows.map((row) => ({ ...row, trail: '-' })));
+    await db.store.append(aStreamOfRecords(tenant, newId()));
+    const deadline = Date.now() + 10_000;
+    while (oldRunner.failure === null && Date.now() < deadline) await delay(5);
+    expect(oldRunner.failure).toMatchObject({ code: 'projection_superseded' });
+    await oldRunner.stop();
+  });
+
   it('fences a runner whose state is older than a rebuild', async () => {
     const projection: Projection = { ...counts, name: 'fenced', async apply() {}, async reset() {} };
     const slow = runner({ projection });

@@ -11,7 +11,7 @@ import type { LogListener } from './log-listener';
 /** A read model as a fold over the log. */
 export interface Projection {
   name: string;
-  /** Raise it when the meaning of the rows changes: a new version begins at position 0. */
+  /** Raise it when the meaning of the rows changes: the first run of a new version folds the whole log again. */
   version: number;
   /** Schema of its tables (made by its migration). Statements of `apply` and `reset` may leave it out. */
   schema: string;
@@ -19,7 +19,7 @@ export interface Projection {
   categories?: readonly Category[];
   /** Effects on its own tables only, in log order. */
   apply(events: readonly AnyStoredEvent[], uow: UnitOfWork): Promise<void>;
-  /** Empties its tables. */
+  /** Empties its tables (DELETE lets readers go on meanwhile, TRUNCATE makes them wait). */
   reset(uow: UnitOfWork): Promise<void>;
 }
 
@@ -42,7 +42,10 @@ interface State {
 /**
  * 1. Position and rows move in one transaction, compare-and-set on (name, version, position, epoch): any number of
  *    processes may run one projection; each event is applied once.
- * 2. A rebuild raises the epoch, which fences every runner that read the state before.
+ * 2. A rebuild, and the first run of a new version over an older one's tables, empties and folds in one transaction:
+ *    readers see the old rows or the new ones, never half of them.
+ * 3. A rebuild raises the epoch and a new version removes the older one's row: runners that read the state before are
+ *    refused, and those of an older version stop.
  */
 export class ProjectionRunner {
   private readonly stopping = new AbortController();
@@ -82,19 +85,10 @@ export class ProjectionRunner {
     }
   }
 
-  /** Empties the rows and folds the whole log again. */
+  /** Empties the rows and folds the whole log again; returns the position reached. */
   async rebuild(): Promise<bigint> {
-    const { projection, transactions } = this.options;
     await this.state();
-    await transactions.run(async (uow) => {
-      await uow.query('UPDATE es.projection SET position = 0, epoch = epoch + 1 WHERE name = $1 AND version = $2', [
-        projection.name,
-        projection.version,
-      ]);
-      await this.useSchema(uow);
-      await projection.reset(uow);
-    });
-    return this.catchUp();
+    return this.options.transactions.run((uow) => this.fold(uow));
   }
 
   private async run(): Promise<void> {
@@ -144,21 +138,72 @@ export class ProjectionRunner {
     await uow.query(`SET LOCAL search_path TO ${this.options.projection.schema}, pg_catalog`);
   }
 
-  private state(): Promise<State> {
+  private async state(): Promise<State> {
     const { projection, transactions } = this.options;
+    const known = await transactions.run((uow) => this.readState(uow));
+    if (known !== null) return known;
     return transactions.run(async (uow) => {
-      const read = (): Promise<State[]> =>
-        uow.query<State>('SELECT position, epoch FROM es.projection WHERE name = $1 AND version = $2', [
-          projection.name,
-          projection.version,
-        ]);
-      const [known] = await read();
-      if (known !== undefined) return known;
-      await uow.query('INSERT INTO es.projection (name, version) VALUES ($1, $2) ON CONFLICT DO NOTHING', [
+      // Of several runners that start at once the first makes the row, and the others wait for it here.
+      const made = await uow.query(
+        'INSERT INTO es.projection (name, version) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1',
+        [projection.name, projection.version],
+      );
+      const older = await uow.query('SELECT FROM es.projection WHERE name = $1 AND version < $2 FOR UPDATE', [
         projection.name,
         projection.version,
       ]);
-      return (await read())[0]!;
+      if (made.length > 0 && older.length > 0) {
+        await this.fold(uow);
+        await uow.query('DELETE FROM es.projection WHERE name = $1 AND version < $2', [
+          projection.name,
+          projection.version,
+        ]);
+      }
+      return (await this.readState(uow))!;
     });
+  }
+
+  /** @throws IllegalState `projection_superseded` where a newer Hotbed has taken the tables over */
+  private async readState(uow: UnitOfWork): Promise<State | null> {
+    const { name, version } = this.options.projection;
+    const rows = await uow.query<State & { version: number }>(
+      'SELECT version, position, epoch FROM es.projection WHERE name = $1 ORDER BY version DESC',
+      [name],
+    );
+    if (rows[0] !== undefined && rows[0].version > version) {
+      throw new DomainError(
+        'IllegalState',
+        'projection_superseded',
+        `projection ${name} is at version ${rows[0].version}; this process knows version ${version}: update it`,
+        { context: { name, version } },
+      );
+    }
+    return rows.find((row) => row.version === version) ?? null;
+  }
+
+  /** The whole log, from nothing, in the caller's transaction. */
+  private async fold(uow: UnitOfWork): Promise<bigint> {
+    const { projection, store, batchSize = 500 } = this.options;
+    await uow.query('UPDATE es.projection SET epoch = epoch + 1 WHERE name = $1 AND version = $2', [
+      projection.name,
+      projection.version,
+    ]);
+    const { position: head } = await store.head();
+    await this.useSchema(uow);
+    await projection.reset(uow);
+    let position = 0n;
+    while (position < head) {
+      const { categories } = projection;
+      const events = await store.readAll({ after: position, limit: batchSize, categories });
+      const within = events.filter((event) => event.globalPosition <= head);
+      if (within.length > 0) await projection.apply(within, uow);
+      position = within.length === batchSize ? within.at(-1)!.globalPosition : head;
+    }
+    await uow.query('UPDATE es.projection SET position = $3 WHERE name = $1 AND version = $2', [
+      projection.name,
+      projection.version,
+      head,
+    ]);
+    return head;
   }
 }
