@@ -2,10 +2,11 @@ import { z } from 'zod';
 import { idSchema, u64Schema } from './ids';
 import { tensorSchema } from './tensor';
 
+/** Strict: a setting that this platform does not know would change the result unseen if it were dropped. */
 export const lossSchema = z.discriminatedUnion('name', [
-  z.object({ name: z.literal('cross_entropy') }),
-  z.object({ name: z.literal('importance_sampling') }),
-  z.object({ name: z.literal('ppo'), clipLow: z.number().nonnegative(), clipHigh: z.number().nonnegative() }),
+  z.strictObject({ name: z.literal('cross_entropy') }),
+  z.strictObject({ name: z.literal('importance_sampling') }),
+  z.strictObject({ name: z.literal('ppo'), clipLow: z.number().nonnegative(), clipHigh: z.number().nonnegative() }),
 ]);
 export type LossPayload = z.infer<typeof lossSchema>;
 
@@ -53,8 +54,8 @@ export type InlineDatum = z.infer<typeof inlineDatumSchema>;
 export const datumSchema = z.discriminatedUnion('source', [rolloutDatumSchema, inlineDatumSchema]);
 export type DatumPayload = z.infer<typeof datumSchema>;
 
-/** Hyper-parameters of one AdamW step, fp64. */
-export const adamSchema = z.object({
+/** Hyper-parameters of one AdamW step, fp64. Strict, as the loss is. */
+export const adamSchema = z.strictObject({
   learningRate: z.number().nonnegative(),
   beta1: z.number().min(0).lt(1),
   beta2: z.number().min(0).lt(1),

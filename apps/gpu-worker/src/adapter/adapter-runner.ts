@@ -36,7 +36,14 @@ interface HotAdapter {
 const COMMIT_DEPTH = 4;
 
 /** Errors after which folding again on this worker cannot help; the adapter stops and readiness says why. */
-const FATAL_CODES = new Set(['fold_diverged', 'base_mismatch', 'numerics_mismatch', 'disposed']);
+const FATAL_CODES = new Set([
+  'fold_diverged',
+  'base_mismatch',
+  'numerics_mismatch',
+  // Of an operation it is an outcome; here it can only be of the adapter's own spec.
+  'invalid_argument',
+  'disposed',
+]);
 
 /**
  * Applies one adapter's accepted operations under one lease.

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { isDeterministicFailure } from '#hotbed/fold';
 import {
   DomainError,
@@ -43,7 +44,10 @@ export class RolloutAnswerer {
     private readonly events: EventStore,
     private readonly failpoints: Failpoints,
     private readonly logger: Logger,
-  ) {}
+  ) {
+    // Every sample in the engine listens; that is no leak.
+    setMaxListeners(0, this.stopping.signal);
+  }
 
   /** Prompts being answered now. */
   get openPrompts(): number {
@@ -81,9 +85,15 @@ export class RolloutAnswerer {
       await Promise.all(rows.map((row) => this.fail(request, row.promptIndex, contradiction)));
       return;
     }
-    const inUse = source === null ? null : await source.policyState(first.opIndex ?? 0n);
+    let inUse: PolicyInUse | null = null;
     try {
-      await Promise.all(rows.map((row) => this.answerPrompt(request, row.promptIndex, inUse?.policy ?? null)));
+      inUse = source === null ? null : await source.policyState(first.opIndex ?? 0n);
+      const policy = inUse?.policy ?? null;
+      await Promise.all(rows.map((row) => this.answerPrompt(request, row.promptIndex, policy)));
+    } catch (error) {
+      // The adapter itself can never be made, so nothing can be sampled from it.
+      if (inUse !== null || !(error instanceof DomainError) || !isDeterministicFailure(error)) throw error;
+      await Promise.all(rows.map((row) => this.fail(request, row.promptIndex, error)));
     } finally {
       inUse?.done();
     }

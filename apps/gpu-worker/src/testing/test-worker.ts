@@ -1,4 +1,4 @@
-import type { BlobStore } from '#hotbed/contracts';
+import type { BlobStore, EventStore } from '#hotbed/contracts';
 import type { Engine } from '#hotbed/engine';
 import { Leases } from '#hotbed/event-store';
 import type { TestDatabase } from '#hotbed/event-store/testing';
@@ -11,9 +11,9 @@ import { TINY_BASE } from '#hotbed/fold/testing';
 export async function startTestWorker(
   database: TestDatabase,
   engine: Engine,
-  options: Partial<WorkerOptions> & { blobs?: BlobStore } = {},
+  options: Partial<WorkerOptions> & { blobs?: BlobStore; events?: EventStore } = {},
 ): Promise<Worker> {
-  const { blobs = database.blobs, ...rest } = options;
+  const { blobs = database.blobs, events = database.store, ...rest } = options;
   const worker = new Worker(
     {
       modelFolder: TINY_BASE,
@@ -25,7 +25,7 @@ export async function startTestWorker(
     },
     {
       engine,
-      events: database.store,
+      events,
       blobs,
       workList: database.workList,
       failpoints: new Failpoints(),

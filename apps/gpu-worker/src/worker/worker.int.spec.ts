@@ -5,11 +5,13 @@ import {
   int32Tensor,
   toFloat32Array,
   toInt32Array,
+  type AppendItem,
+  type AppendResult,
   type BlobRef,
   type Operation,
 } from '#hotbed/contracts';
 import type { Engine } from '#hotbed/engine';
-import { FileBlobStore } from '#hotbed/event-store';
+import { FileBlobStore, PgEventStore } from '#hotbed/event-store';
 import { withTestDatabase } from '#hotbed/event-store/testing';
 import { foldAdapter } from '#hotbed/fold';
 import {
@@ -186,6 +188,31 @@ describe('a worker that takes over from another', () => {
   });
 });
 
+describe('a worker whose commit fails', () => {
+  it.each([
+    ['before it was written', false],
+    ['after it was written', true],
+  ])('%s, drops what is hot and folds again to the same bytes', async (_, isWritten) => {
+    const script = aTrainingScript(12, 4, 2);
+    const adapterId = await log.createAdapter(A_SPEC);
+    const last = await log.accept(adapterId, script);
+    const requestId = await log.request({ adapterId, opIndex: 6n }, [[1, 5]]);
+    const events = new BreakingStore(db.pool, db.blobs, ['3', '6', '7', '12'], isWritten);
+    const drop = jest.spyOn(engine, 'dropAdapter');
+    await aWorker({ events });
+    await log.applied(adapterId, last);
+    await log.answers(requestId, 1);
+    expect(events.breaks).toBe(4);
+    expect(drop.mock.calls.length).toBeGreaterThanOrEqual(4);
+    drop.mockRestore();
+    const digests = await log.digests(adapterId);
+    expect(digests.map((d) => Number(d.split(' ')[0]))).toEqual(script.map((_op, i) => i + 1));
+    expect(digests).toEqual(await derived(adapterId, last));
+    const versions = await log.eventsOfType(adapterId, 'AdapterCheckpointed');
+    expect(versions.map((v) => v.payload.version)).toEqual([1, 2]);
+  });
+});
+
 describe('a worker whose adapters do not fit', () => {
   it('lets idle ones go and folds them again when they are needed', async () => {
     const script = aTrainingScript(9, 4, 4);
@@ -302,6 +329,21 @@ describe('a worker with rollout requests', () => {
     expect(ofType(answers, 'RolloutsCompleted').map((e) => e.payload.promptIndex)).toEqual([0]);
   });
 
+  it('refuses a request from an adapter that this engine cannot make', async () => {
+    const adapterId = await log.createAdapter({ ...A_SPEC, targets: ['lm_head'] });
+    const requestId = await log.request({ adapterId, opIndex: 0n }, PROMPTS);
+    const worker = await aWorker();
+    const failed = ofType(await log.answers(requestId, 3), 'RolloutsFailed');
+    expect(failed[0]?.payload).toMatchObject({ code: 'invalid_argument' });
+    await log.accept(adapterId, [CHECKPOINT]);
+    const [problem] = await until(
+      () => worker.problems(),
+      (problems) => problems.length > 0,
+      'an alarm',
+    );
+    expect(problem).toContain('lm_head');
+  });
+
   it('answers each prompt once, however many workers there are', async () => {
     const adapterId = await log.createAdapter(A_SPEC);
     await Promise.all([aWorker(), aWorker(), aWorker()]);
@@ -328,13 +370,42 @@ describe('the life of a worker', () => {
     await worker.stop('shutdown');
     workers.length = 0;
     const events = await db.store.readStream(`worker:${worker.workerId}`);
-    expect(events.map((e) => e.type)).toEqual(['WorkerStarted', 'BaseModelLoaded', 'LeaseClaimed', 'WorkerStopped']);
+    const types = events.map((e) => e.type);
+    expect(types.slice(0, 2)).toEqual(['WorkerStarted', 'BaseModelLoaded']);
+    expect(types.at(-1)).toBe('WorkerStopped');
+    const claims = ofType(events, 'LeaseClaimed').map((e) => e.payload.resource);
+    expect(claims).toContain(`adapter:${adapterId}`);
     expect(ofType(events, 'BaseModelLoaded')[0]?.payload).toMatchObject({
       baseDigest: engine.info().baseDigest,
       name: 'llama-gqa-f32',
     });
   });
 });
+
+/** Loses the database once at each of some operations: before the commit, or between the commit and its answer. */
+class BreakingStore extends PgEventStore {
+  breaks = 0;
+  private readonly broken = new Set<string>();
+
+  constructor(
+    pool: ConstructorParameters<typeof PgEventStore>[0],
+    blobs: FileBlobStore,
+    private readonly breakAt: readonly string[],
+    private readonly isWritten: boolean,
+  ) {
+    super(pool, blobs);
+  }
+
+  override async append(item: AppendItem): Promise<AppendResult> {
+    const outcome = item.writes[0]?.events.find((event) => event.type === 'OperationApplied');
+    const opIndex = outcome?.type === 'OperationApplied' ? outcome.payload.opIndex : '';
+    if (!this.breakAt.includes(opIndex) || this.broken.has(opIndex)) return super.append(item);
+    this.broken.add(opIndex);
+    if (this.isWritten) await super.append(item);
+    this.breaks++;
+    throw new Unavailable('database_unavailable', 'the connection was lost');
+  }
+}
 
 /** Refuses files as a full disk does, until there is room. */
 class FillingStore extends FileBlobStore {
