@@ -35,10 +35,9 @@ function headerArguments() {
 /** What decides the makefiles; as long as it is the same, only make runs. */
 function configurationKey(headers) {
   const description = [process.version, process.execPath, headers, sources()];
-  return createHash('sha256')
-    .update(JSON.stringify(description))
-    .update(readFileSync(join(here, 'binding.gyp')))
-    .digest('hex');
+  const hash = createHash('sha256').update(JSON.stringify(description));
+  for (const name of ['binding.gyp', 'kernels.gypi']) hash.update(readFileSync(join(here, name)));
+  return hash.digest('hex');
 }
 
 // binding.gyp runs `node`: let it find this one.
