@@ -137,27 +137,23 @@ export function weightsIndex(history: AdapterHistory, opIndex: bigint): bigint {
   return 0n;
 }
 
-/** Operations `first..last` (inclusive), read from the log. */
-export async function readOperations(
+/** Operations `first..last` (inclusive) in order, read from the log page by page. */
+export async function* readOperations(
   history: AdapterHistory,
   events: EventReads,
   first: bigint,
   last: bigint,
-): Promise<PlacedOperation[]> {
-  const operations: PlacedOperation[] = [];
-  if (first > last) return operations;
+): AsyncGenerator<PlacedOperation> {
+  if (first > last) return;
   let after = recordOf(history, first).acceptedVersion - 1n;
   const upTo = recordOf(history, last).acceptedVersion;
   while (after < upTo) {
     const page = await events.readStream(streamId('adapter', history.adapterId), { after, upTo, limit: PAGE });
     const end = page.at(-1);
-    if (end === undefined) break;
-    for (const event of page) {
-      if (event.type === 'OperationAccepted') operations.push(placedOperation(event));
-    }
+    if (end === undefined) return;
+    for (const event of page) if (event.type === 'OperationAccepted') yield placedOperation(event);
     after = end.streamVersion;
   }
-  return operations;
 }
 
 function placedOperation(event: StoredEvent<'OperationAccepted'>): PlacedOperation {

@@ -1,5 +1,6 @@
 import { streamId, type Operation } from '#hotbed/contracts';
 import { catchUp, readHistory, readOperations, recordOutcome, weightsIndex } from './adapter-history';
+import type { PlacedOperation } from './apply-operation';
 import { ADAPTER, BASE_DIGEST, RecordedEvents, WORKER } from '#hotbed/fold/testing';
 
 const STREAM = streamId('adapter', ADAPTER);
@@ -69,7 +70,8 @@ describe('an adapter whose operations were accepted ahead of being applied', () 
     accept(events, 3, STEP);
     outcome(events, 2, CHECKPOINT);
     const history = await readHistory(events, ADAPTER);
-    const operations = await readOperations(history, events, 2n, 3n);
+    const operations: PlacedOperation[] = [];
+    for await (const operation of readOperations(history, events, 2n, 3n)) operations.push(operation);
     expect(operations.map((o) => [o.opIndex, o.operation.kind, o.acceptedAt])).toEqual([
       [2n, 'checkpoint', 4n],
       [3n, 'optim_step', 5n],

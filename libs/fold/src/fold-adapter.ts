@@ -55,7 +55,7 @@ export async function foldAdapter(request: FoldRequest): Promise<FoldResult> {
   const { adapter, opIndex: startedAt } = await begin(engine, history, from);
   try {
     const digests: FoldResult['digests'] = [];
-    for (const placed of await readOperations(history, events, startedAt + 1n, upToOpIndex)) {
+    for await (const placed of readOperations(history, events, startedAt + 1n, upToOpIndex)) {
       await request.onOperation?.(placed.opIndex);
       const result = await applyPrepared(engine, adapter, await prepareOperation(placed, events));
       assertAsRecorded(history, placed.opIndex, result);

@@ -41,7 +41,10 @@ export class HostedAdapters {
     return this.runners.get(adapterId) ?? null;
   }
 
-  /** Claims the adapter and starts its runner, unless it is hosted, elsewhere, of another base, or stopped for cause. */
+  /**
+   * Claims the adapter and starts its runner, unless it is hosted, elsewhere, of another base, or stopped for cause.
+   * Never throws: what is wrong with one adapter is no other adapter's matter.
+   */
   async host(adapterId: string): Promise<void> {
     if (this.isSettled(adapterId)) return;
     this.opening.add(adapterId);
@@ -52,9 +55,7 @@ export class HostedAdapters {
       if (lease === null) this.refusedUntil.set(adapterId, Date.now() + CLAIM_AGAIN_MS);
       else this.start(history, lease.epoch);
     } catch (error) {
-      if (!(error instanceof DomainError) || error.code !== 'base_mismatch') throw error;
-      this.foreign.add(adapterId);
-      this.tools.logger.info({ adapterId }, error.message);
+      this.notHosted(adapterId, error);
     } finally {
       this.opening.delete(adapterId);
     }
@@ -106,6 +107,21 @@ export class HostedAdapters {
       this.stopped.has(adapterId) ||
       (this.refusedUntil.get(adapterId) ?? 0) > Date.now()
     );
+  }
+
+  private notHosted(adapterId: string, error: unknown): void {
+    const { logger } = this.tools;
+    const code = error instanceof DomainError ? error.code : null;
+    if (code === 'base_mismatch') {
+      this.foreign.add(adapterId);
+      logger.info({ err: error, adapterId }, 'adapter belongs to another base');
+    } else if (code === 'numerics_mismatch') {
+      this.stopped.set(adapterId, (error as DomainError).message);
+      logger.fatal({ err: error, adapterId }, 'adapter stopped');
+    } else {
+      this.refusedUntil.set(adapterId, Date.now() + CLAIM_AGAIN_MS);
+      logger.error({ err: error, adapterId }, 'adapter cannot be hosted now; trying again');
+    }
   }
 
   private start(history: AdapterHistory, leaseEpoch: bigint): void {
