@@ -142,8 +142,6 @@ TEST(fairness_calls_made_together_share_passes_and_steps) {
                                  ends.Of<ForwardBackwardResult>("train"));
   }
   ends.Wait(gate);
-  engine.Create(Spec(100));
-  engine.Create(Spec(101));
   const EngineStats stats = engine.raw().stats();
   CHECK_EQ(stats.train_passes, uint64_t{1});
   CHECK_EQ(stats.mixed_train_passes, uint64_t{1});

@@ -9,8 +9,9 @@
 namespace hotbed {
 
 namespace {
-// Pages are taken from the system in slabs of this many, as they are first used.
-constexpr size_t kPagesPerSlab = 16;
+// Pages are taken from the system in slabs of about this size (at least a page), as they are first
+// used.
+constexpr size_t kSlabBytes = size_t{4} << 20;
 }  // namespace
 
 CpuExecutor::CpuExecutor(const CpuExecutorOptions& options, const ModelConfig& config,
@@ -21,6 +22,7 @@ CpuExecutor::CpuExecutor(const CpuExecutorOptions& options, const ModelConfig& c
       model_(config, std::move(weights), kernels_, pool_),
       context_{kernels_, pool_, model_, options.mutation, {}, {}},
       layer_page_floats_(kernels::kvPageFloats(config.num_kv_heads, config.head_dim)),
+      pages_per_slab_(std::max<size_t>(1, kSlabBytes / page_bytes())),
       sampling_(std::make_unique<SamplingBuffers>()),
       training_(std::make_unique<TrainingBuffers>()) {}
 
@@ -82,11 +84,11 @@ void CpuExecutor::AddLora(const AdapterWeights* weights, size_t row_begin, size_
 }
 
 float* CpuExecutor::Page(int32_t id) {
-  const size_t slab = static_cast<size_t>(id) / kPagesPerSlab;
+  const size_t slab = static_cast<size_t>(id) / pages_per_slab_;
   const size_t page_floats = layer_page_floats_ * model_.config().num_layers;
   if (slab >= slabs_.size()) slabs_.resize(slab + 1);
-  if (slabs_[slab].size() == 0) slabs_[slab] = AlignedBuffer<float>(kPagesPerSlab * page_floats);
-  return slabs_[slab].data() + id % kPagesPerSlab * page_floats;
+  if (slabs_[slab].size() == 0) slabs_[slab] = AlignedBuffer<float>(pages_per_slab_ * page_floats);
+  return slabs_[slab].data() + id % pages_per_slab_ * page_floats;
 }
 
 void CpuExecutor::CopyPage(const PageCopy& copy) {

@@ -63,6 +63,7 @@ class CpuExecutor : public Executor {
   CpuContext context_;
 
   size_t layer_page_floats_;
+  size_t pages_per_slab_;
   std::vector<AlignedBuffer<float>> slabs_;
 
   Arena arena_;

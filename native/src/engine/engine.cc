@@ -33,9 +33,10 @@ const Fault& Disposed() {
   return fault;
 }
 
-Fault UnknownHandle(const char* field, uint64_t handle) {
-  return {FaultCode::kInvalidArgument, std::string(field) + ": handle " + std::to_string(handle) +
-                                           " is unknown, dropped or released"};
+EngineFault UnknownHandle(const char* field, uint64_t handle) {
+  return EngineFault(FaultCode::kInvalidArgument, std::string(field) + ": handle " +
+                                                      std::to_string(handle) +
+                                                      " is unknown, dropped or released");
 }
 
 kernels::Path PathOf(const std::optional<std::string>& word) {
@@ -58,6 +59,18 @@ CpuExecutorOptions ExecutorOptions(const EngineOptions& options) {
   executor.activation_budget_bytes = static_cast<size_t>(options.activation_budget_mib) * kMiB;
   executor.mutation = options.mutation;
   return executor;
+}
+
+// Runs `check`; a fault goes to `done` and the call is over.
+template <typename T, typename Check>
+bool Passes(const Done<T>& done, Check check) {
+  try {
+    check();
+    return true;
+  } catch (...) {
+    done(FaultOf(std::current_exception()));
+    return false;
+  }
 }
 
 }  // namespace
@@ -130,6 +143,31 @@ class Engine::Impl {
     reject(Disposed());
   }
 
+  // body(reply) runs on the engine thread; it may throw. `done` is called exactly once.
+  template <typename T, typename Body>
+  void Call(const Done<T>& done, Body body) {
+    Post(
+        [this, done, body]() mutable {
+          const Done<T> reply = AfterPublishing(done);
+          try {
+            body(reply);
+          } catch (...) {
+            reply(FaultOf(std::current_exception()));
+          }
+        },
+        [done](const Fault& fault) { done(fault); });
+  }
+
+  // `done` to be called when the statistics that include the call are out: at the end of the loop's
+  // turn. For use on the engine thread.
+  template <typename T>
+  Done<T> AfterPublishing(Done<T> done) {
+    return [this, done = std::move(done)](Result<T> result) {
+      auto kept = std::make_shared<Result<T>>(std::move(result));
+      completions_.push_back([done, kept] { done(std::move(*kept)); });
+    };
+  }
+
   void Stop() {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
@@ -147,18 +185,27 @@ class Engine::Impl {
     done(handle);
   }
 
-  void DropAdapter(AdapterHandle handle, const Done<Unit>& done) {
-    if (!trainer_->Has(handle)) {
-      done(UnknownHandle("adapter", handle));
-      return;
-    }
-    trainer_->Drop(handle);
+  void DropAdapter(AdapterHandle handle) {
+    TrainerOf(handle).Drop(handle);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       specs_.erase(handle);
     }
     memory_changed_ = true;
-    done(Unit{});
+  }
+
+  void Train(bool backward, std::optional<AdapterHandle> adapter, const Loss& loss,
+             std::vector<Datum> datums, const Done<ForwardBackwardResult>& done) {
+    if (!Passes(done, [&] { ValidateTrainingCall(config_, loss, datums); })) return;
+    auto call = std::make_shared<TrainingCall>();
+    call->backward = backward;
+    call->loss = loss;
+    call->datums = std::move(datums);
+    Call(done, [this, adapter, call](const Done<ForwardBackwardResult>& reply) {
+      Trainer& trainer = adapter ? TrainerOf(*adapter) : *trainer_;
+      call->done = reply;
+      trainer.Run(adapter.value_or(0), std::make_unique<TrainingCall>(std::move(*call)));
+    });
   }
 
   PolicyHandle AddPolicy(std::shared_ptr<const AdapterWeights> weights) {
@@ -197,7 +244,12 @@ class Engine::Impl {
 
   Executor& executor() { return *executor_; }
   Sampler& sampler() { return *sampler_; }
-  Trainer& trainer() { return *trainer_; }
+  // The trainer, for a call on this adapter. Throws EngineFault invalid_argument for an unknown
+  // handle.
+  Trainer& TrainerOf(AdapterHandle adapter) {
+    if (!trainer_->Has(adapter)) throw UnknownHandle("adapter", adapter);
+    return *trainer_;
+  }
   void MarkMemoryChanged() { memory_changed_ = true; }
 
  private:
@@ -219,23 +271,27 @@ class Engine::Impl {
         std::swap(taken, commands_);
         if (stopping_) break;
       }
-      for (Command& command : taken) Run(command);
+      for (Command& command : taken) command.run();
       taken.clear();
       trainer_->RunImmediate();
+      Answer();  // what needed no step does not wait for one
       StepOnce();
-      Publish();
+      Answer();
     }
     for (Command& command : taken) command.reject(Disposed());
     sampler_->RejectAll(Disposed());
     trainer_->RejectAll(Disposed());
+    RunCompletions();
   }
 
-  static void Run(Command& command) {
-    try {
-      command.run();
-    } catch (...) {
-      command.reject(FaultOf(std::current_exception()));
-    }
+  void Answer() {
+    Publish();
+    RunCompletions();
+  }
+
+  void RunCompletions() {
+    for (const std::function<void()>& completion : completions_) completion();
+    completions_.clear();
   }
 
   bool HasWork() const { return sampler_->has_work() || trainer_->has_pass(); }
@@ -290,6 +346,7 @@ class Engine::Impl {
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Trainer> trainer_;
   EngineStats stats_;
+  std::vector<std::function<void()>> completions_;
   AdapterHandle next_adapter_ = 1;
   uint64_t sampling_cost_ = 0;
   uint64_t training_cost_ = 0;
@@ -308,31 +365,6 @@ class Engine::Impl {
 
   std::thread thread_;
 };
-
-namespace {
-
-// The two callbacks of Post from one Done: `body` runs on the engine thread and may throw.
-template <typename T, typename Body>
-std::pair<std::function<void()>, std::function<void(const Fault&)>> CommandOf(Done<T> done,
-                                                                              Body body) {
-  auto shared = std::make_shared<Done<T>>(std::move(done));
-  return {[shared, body]() mutable { body(*shared); },
-          [shared](const Fault& fault) { (*shared)(fault); }};
-}
-
-// Runs `check`; a fault goes to `done` and the call is over.
-template <typename T, typename Check>
-bool Passes(const Done<T>& done, Check check) {
-  try {
-    check();
-    return true;
-  } catch (...) {
-    done(FaultOf(std::current_exception()));
-    return false;
-  }
-}
-
-}  // namespace
 
 Engine::Engine(const EngineOptions& options, ModelConfig config, ModelWeights weights,
                std::string base_digest) {
@@ -353,13 +385,11 @@ const ModelConfig& Engine::config() const { return impl_->config(); }
 
 void Engine::CreateAdapter(AdapterSpec spec, Done<AdapterHandle> done) {
   if (!Passes(done, [&] { ValidateSpec(spec); })) return;
-  auto command = CommandOf<AdapterHandle>(
-      std::move(done), [impl = impl_.get(), spec](const Done<AdapterHandle>& reply) {
-        auto state = ZeroAdapterState(impl->config(), spec);
-        impl->executor().InitializeAdapter(state.get());
-        impl->AddAdapter(std::move(state), reply);
-      });
-  impl_->Post(std::move(command.first), std::move(command.second));
+  impl_->Call(done, [impl = impl_.get(), spec](const Done<AdapterHandle>& reply) {
+    auto state = ZeroAdapterState(impl->config(), spec);
+    impl->executor().InitializeAdapter(state.get());
+    impl->AddAdapter(std::move(state), reply);
+  });
 }
 
 void Engine::AdoptState(std::unique_ptr<AdapterState> state, Done<AdapterHandle> done) {
@@ -375,69 +405,48 @@ void Engine::AdoptState(std::unique_ptr<AdapterState> state, Done<AdapterHandle>
   };
   if (!Passes(done, check)) return;
   auto shared = std::make_shared<std::unique_ptr<AdapterState>>(std::move(state));
-  auto command = CommandOf<AdapterHandle>(
-      std::move(done), [impl = impl_.get(), shared](const Done<AdapterHandle>& reply) {
-        impl->AddAdapter(std::move(*shared), reply);
-      });
-  impl_->Post(std::move(command.first), std::move(command.second));
+  impl_->Call(done, [impl = impl_.get(), shared](const Done<AdapterHandle>& reply) {
+    impl->AddAdapter(std::move(*shared), reply);
+  });
 }
 
 AdapterSpec Engine::SpecOf(AdapterHandle adapter) const {
   const std::optional<AdapterSpec> spec = impl_->FindSpec(adapter);
-  if (!spec) {
-    const Fault fault = UnknownHandle("adapter", adapter);
-    throw EngineFault(fault.code, fault.message);
-  }
+  if (!spec) throw UnknownHandle("adapter", adapter);
   return *spec;
 }
 
 void Engine::DropAdapter(AdapterHandle adapter, Done<Unit> done) {
-  auto command =
-      CommandOf<Unit>(std::move(done), [impl = impl_.get(), adapter](const Done<Unit>& reply) {
-        impl->DropAdapter(adapter, reply);
-      });
-  impl_->Post(std::move(command.first), std::move(command.second));
+  impl_->Call(done, [impl = impl_.get(), adapter](const Done<Unit>& reply) {
+    impl->DropAdapter(adapter);
+    reply(Unit{});
+  });
 }
 
 void Engine::Pin(AdapterHandle adapter, Done<PolicyHandle> done) {
-  auto command = CommandOf<PolicyHandle>(
-      std::move(done), [impl = impl_.get(), adapter](const Done<PolicyHandle>& reply) {
-        if (!impl->trainer().Has(adapter)) {
-          reply(UnknownHandle("adapter", adapter));
-          return;
-        }
-        impl->trainer().Visit(
-            adapter,
-            [impl, reply](const AdapterState& state) { reply(impl->AddPolicy(state.weights)); },
-            [reply](const Fault& fault) { reply(fault); });
-      });
-  impl_->Post(std::move(command.first), std::move(command.second));
+  impl_->Call(done, [impl = impl_.get(), adapter](const Done<PolicyHandle>& reply) {
+    impl->TrainerOf(adapter).Visit(
+        adapter,
+        [impl, reply](const AdapterState& state) { reply(impl->AddPolicy(state.weights)); },
+        [reply](const Fault& fault) { reply(fault); });
+  });
 }
 
 void Engine::Release(PolicyHandle policy) { impl_->Release(policy); }
 
 std::shared_ptr<const AdapterWeights> Engine::WeightsOf(PolicyHandle policy) const {
   auto weights = impl_->FindPolicy(policy);
-  if (!weights) {
-    const Fault fault = UnknownHandle("policy", policy);
-    throw EngineFault(fault.code, fault.message);
-  }
+  if (!weights) throw UnknownHandle("policy", policy);
   return weights;
 }
 
 void Engine::CopyState(AdapterHandle adapter, Done<std::shared_ptr<const AdapterState>> done) {
   using Copy = std::shared_ptr<const AdapterState>;
-  auto command =
-      CommandOf<Copy>(std::move(done), [impl = impl_.get(), adapter](const Done<Copy>& reply) {
-        if (!impl->trainer().Has(adapter)) {
-          reply(UnknownHandle("adapter", adapter));
-          return;
-        }
-        impl->trainer().Visit(
-            adapter, [reply](const AdapterState& state) { reply(Copy(CopyOf(state))); },
-            [reply](const Fault& fault) { reply(fault); });
-      });
-  impl_->Post(std::move(command.first), std::move(command.second));
+  impl_->Call(done, [impl = impl_.get(), adapter](const Done<Copy>& reply) {
+    impl->TrainerOf(adapter).Visit(
+        adapter, [reply](const AdapterState& state) { reply(Copy(CopyOf(state))); },
+        [reply](const Fault& fault) { reply(fault); });
+  });
 }
 
 RequestId Engine::Sample(SampleRequest request, Done<SampleResult> done) {
@@ -448,13 +457,14 @@ RequestId Engine::Sample(SampleRequest request, Done<SampleResult> done) {
     if (request.policy) weights = WeightsOf(*request.policy);
   };
   if (!Passes(done, check)) return id;
-  auto call = std::make_shared<std::unique_ptr<SampleCall>>(std::make_unique<SampleCall>());
-  (*call)->id = id;
-  (*call)->weights = std::move(weights);
-  (*call)->request = std::move(request);
-  (*call)->done = done;
-  impl_->Post([impl = impl_.get(), call] { impl->sampler().Submit(std::move(*call)); },
-              [done](const Fault& fault) { done(fault); });
+  auto call = std::make_shared<SampleCall>();
+  call->id = id;
+  call->weights = std::move(weights);
+  call->request = std::move(request);
+  impl_->Call(done, [impl = impl_.get(), call](const Done<SampleResult>& reply) {
+    call->done = reply;
+    impl->sampler().Submit(std::make_unique<SampleCall>(std::move(*call)));
+  });
   return id;
 }
 
@@ -463,64 +473,22 @@ void Engine::Cancel(RequestId request) {
               [](const Fault&) {});
 }
 
-namespace {
-
-std::unique_ptr<TrainingCall> NewCall(bool backward, Loss loss, std::vector<Datum> datums,
-                                      Done<ForwardBackwardResult> done) {
-  auto call = std::make_unique<TrainingCall>();
-  call->backward = backward;
-  call->loss = loss;
-  call->datums = std::move(datums);
-  call->done = std::move(done);
-  return call;
-}
-
-}  // namespace
-
 void Engine::Forward(std::optional<AdapterHandle> adapter, Loss loss, std::vector<Datum> datums,
                      Done<ForwardBackwardResult> done) {
-  if (!Passes(done, [&] { ValidateTrainingCall(impl_->config(), loss, datums); })) return;
-  auto call = std::make_shared<std::unique_ptr<TrainingCall>>(
-      NewCall(false, loss, std::move(datums), done));
-  impl_->Post(
-      [impl = impl_.get(), adapter, call, done] {
-        if (adapter && !impl->trainer().Has(*adapter)) {
-          done(UnknownHandle("adapter", *adapter));
-          return;
-        }
-        impl->trainer().Run(adapter.value_or(0), std::move(*call));
-      },
-      [done](const Fault& fault) { done(fault); });
+  impl_->Train(false, adapter, loss, std::move(datums), done);
 }
 
 void Engine::ForwardBackward(AdapterHandle adapter, Loss loss, std::vector<Datum> datums,
                              Done<ForwardBackwardResult> done) {
-  if (!Passes(done, [&] { ValidateTrainingCall(impl_->config(), loss, datums); })) return;
-  auto call =
-      std::make_shared<std::unique_ptr<TrainingCall>>(NewCall(true, loss, std::move(datums), done));
-  impl_->Post(
-      [impl = impl_.get(), adapter, call, done] {
-        if (!impl->trainer().Has(adapter)) {
-          done(UnknownHandle("adapter", adapter));
-          return;
-        }
-        impl->trainer().Run(adapter, std::move(*call));
-      },
-      [done](const Fault& fault) { done(fault); });
+  impl_->Train(true, adapter, loss, std::move(datums), done);
 }
 
 void Engine::OptimStep(AdapterHandle adapter, AdamParams params, Done<OptimStepResult> done) {
   if (!Passes(done, [&] { ValidateAdamParams(params); })) return;
-  auto command = CommandOf<OptimStepResult>(
-      std::move(done), [impl = impl_.get(), adapter, params](const Done<OptimStepResult>& reply) {
-        if (!impl->trainer().Has(adapter)) {
-          reply(UnknownHandle("adapter", adapter));
-          return;
-        }
-        impl->MarkMemoryChanged();
-        impl->trainer().OptimStep(adapter, params, reply);
-      });
-  impl_->Post(std::move(command.first), std::move(command.second));
+  impl_->Call(done, [impl = impl_.get(), adapter, params](const Done<OptimStepResult>& reply) {
+    impl->TrainerOf(adapter).OptimStep(adapter, params, reply);
+    impl->MarkMemoryChanged();
+  });
 }
 
 void Engine::Logits(std::optional<PolicyHandle> policy, std::vector<int32_t> tokens,
@@ -531,13 +499,14 @@ void Engine::Logits(std::optional<PolicyHandle> policy, std::vector<int32_t> tok
     if (policy) weights = WeightsOf(*policy);
   };
   if (!Passes(done, check)) return;
-  auto call = std::make_shared<std::unique_ptr<SampleCall>>(std::make_unique<SampleCall>());
-  (*call)->id = impl_->NextRequest();
-  (*call)->weights = std::move(weights);
-  (*call)->request.prompt = std::move(tokens);
-  (*call)->logits_done = done;
-  impl_->Post([impl = impl_.get(), call] { impl->sampler().Submit(std::move(*call)); },
-              [done](const Fault& fault) { done(fault); });
+  auto call = std::make_shared<SampleCall>();
+  call->id = impl_->NextRequest();
+  call->weights = std::move(weights);
+  call->request.prompt = std::move(tokens);
+  impl_->Call(done, [impl = impl_.get(), call](const Done<std::vector<float>>& reply) {
+    call->logits_done = reply;
+    impl->sampler().Submit(std::make_unique<SampleCall>(std::move(*call)));
+  });
 }
 
 void Engine::Stop() { impl_->Stop(); }

@@ -180,13 +180,14 @@ size_t Trainer::Pass() {
   size_t cost = 0;
   size_t adapters = 0;
   for (const TrainingSegment& segment : plan_.segments) {
-    cost += (segment.row_end - segment.row_begin) * (segment.backward ? kBackwardCost : 1);
+    const size_t rows = segment.row_end - segment.row_begin;
+    cost += rows * (segment.backward ? kBackwardCost : 1);
     adapters += segment.adapter != nullptr;
+    if (segment.backward) stats_->tokens_trained += rows;
   }
   ++stats_->train_passes;
   if (adapters > 1) ++stats_->mixed_train_passes;
   stats_->train_pass_adapters += adapters;
-  stats_->tokens_trained += plan_.rows();
   Deliver();
   return cost;
 }
