@@ -115,16 +115,16 @@ export class Broker {
 
   private async watch(): Promise<void> {
     for await (const status of this.nats.status()) {
-      const type = status.type as Events | string;
-      if (type === Events.Disconnect) {
+      const type: string = status.type;
+      if (type === String(Events.Disconnect)) {
         this.connected = false;
         this.onStatus('disconnected');
         for (const listener of [...this.disconnectListeners]) listener();
-      } else if (type === Events.Reconnect) {
+      } else if (type === String(Events.Reconnect)) {
         this.connected = true;
         this.onStatus('reconnected');
         for (const listener of [...this.reconnectListeners]) listener();
-      } else if (type === Events.Error) {
+      } else if (type === String(Events.Error)) {
         this.onStatus(`error: ${text(status.data)}`);
       }
     }

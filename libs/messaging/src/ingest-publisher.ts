@@ -51,7 +51,7 @@ function publishError(error: unknown, tenantId: string): DomainError {
       },
     );
   }
-  if (error instanceof NatsError && error.code === ErrorCode.NoResponders) {
+  if (error instanceof NatsError && error.code === String(ErrorCode.NoResponders)) {
     return new Unavailable('ingest_stream_missing', `tenant ${tenantId} has no ingest stream (yet)`, { cause: error });
   }
   return new Unavailable('broker_unavailable', `NATS did not confirm the record: ${text(error)}`, { cause: error });

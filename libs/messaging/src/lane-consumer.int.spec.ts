@@ -328,7 +328,7 @@ describe('a lane consumer', () => {
            stop: async () => { await consumer.stop(); await broker.close(); await pool.end(); } };
        });`,
     );
-    const hook = join(__dirname, '..', '..', 'runtime', 'testing', 'ts-hook.cjs');
+    const hook = join(__dirname, '..', '..', 'runtime', 'testing', 'ts-hook.js');
     const child = spawn(process.execPath, ['-r', hook, script], {
       stdio: ['ignore', 'pipe', 'inherit'],
       env: { PATH: process.env['PATH'] },

@@ -92,8 +92,8 @@ export class LaneConsumer {
       stream,
       durable: definition.name,
       ackWaitMs,
-      capacity: definition.longWork === true ? this.concurrency : this.concurrency * 16,
-      batch: definition.longWork === true ? 1 : this.concurrency * 16,
+      capacity: definition.longWork === true ? this.concurrency : this.concurrency * 64,
+      batch: definition.longWork === true ? 1 : this.concurrency * 64,
       ensure: () =>
         ensureConsumer(broker, {
           stream,

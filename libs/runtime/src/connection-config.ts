@@ -10,10 +10,7 @@ export const databaseConfigShape = {
 export const natsConfigShape = {
   HOTBED_NATS_URL: z
     .string()
-    .refine(
-      (text) => text.split(',').every((part) => URL.canParse(part.includes('://') ? part : `nats://${part}`)),
-      'expected nats://host:port, several separated by commas',
-    ),
+    .refine((text) => text.split(',').every(isAddress), 'expected nats://host:port, several separated by commas'),
   HOTBED_NATS_USER: z.string().min(1).optional(),
   HOTBED_NATS_PASSWORD: z.string().min(1).optional(),
   /** Read here, so that a missing or malformed file is reported with the other problems. */
@@ -32,6 +29,11 @@ export const natsConfigShape = {
     })
     .optional(),
 };
+
+function isAddress(text: string): boolean {
+  const address = text.includes('://') ? text.trim() : `nats://${text.trim()}`;
+  return URL.canParse(address) && new URL(address).hostname !== '';
+}
 
 interface NatsValues {
   HOTBED_NATS_URL: string;

@@ -95,12 +95,14 @@ describe('the embedded PostgreSQL', () => {
        startEmbeddedPostgres({ dataDir: ${JSON.stringify(folder)} }).then((s: { pid: number }) => {
          require('fs').writeFileSync(${JSON.stringify(log)}, String(s.pid)); setInterval(() => {}, 1000); });`,
     );
-    const hook = join(__dirname, '..', 'testing', 'ts-hook.cjs');
+    const hook = join(__dirname, '..', 'testing', 'ts-hook.js');
     const parent = spawn(process.execPath, ['-r', hook, script], { stdio: 'inherit' });
     await until(() => existsSync(log) && readFileSync(log, 'utf8') !== '');
     const pid = Number(readFileSync(log, 'utf8'));
     parent.kill('SIGKILL');
-    await until(() => !existsSync(`/proc/${pid}`));
+    // An ended process that nobody has collected yet has no command line.
+    const file = `/proc/${pid}/cmdline`;
+    await until(() => !existsSync(file) || readFileSync(file, 'utf8') === '');
   });
 });
 

@@ -1,4 +1,4 @@
-// Lets a test start TypeScript in a process of its own: `node -r libs/runtime/testing/ts-hook.cjs some.ts`.
+// Lets a test start TypeScript in a process of its own: `node -r libs/runtime/testing/ts-hook.js some.ts`.
 // Translates without type check and resolves #hotbed/* to the sources, as Jest does.
 const { readFileSync } = require('node:fs');
 const Module = require('node:module');
