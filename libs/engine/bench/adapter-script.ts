@@ -17,7 +17,7 @@ interface Round {
   trainings: { loss: Loss; datums: Datum[] }[];
   adam: AdamParams;
   /** Sampled from the policy after this round's step, while the adapter trains on. */
-  request: Omit<SampleRequest, 'policy'>;
+  requests: Omit<SampleRequest, 'policy'>[];
   logitsOf: Int32Array;
 }
 
@@ -49,8 +49,20 @@ export function drawScript(random: Random, shape: RandomModelShape): AdapterScri
     const name = random.pick(['cross_entropy', 'importance_sampling', 'ppo'] as const);
     const loss: Loss = { name, clipLow: name === 'ppo' ? 0.8 : null, clipHigh: name === 'ppo' ? 1.2 : null };
     const datum = (): Datum => ({ prompt: prompt(), branches: random.list(random.integer(1, 3), () => branch(loss)) });
-    return { loss, datums: random.list(random.integer(1, 3), datum) };
+    return { loss, datums: random.list(random.integer(1, 4), datum) };
   };
+  const request = (): Omit<SampleRequest, 'policy'> => ({
+    prompt: prompt(),
+    seeds: random.list(random.integer(1, 4), () => random.seed()),
+    params: {
+      temperature: random.pick([0, 0.7, 1]),
+      topK: random.pick([0, 0, 5]),
+      topP: random.pick([1, 1, 0.9]),
+      maxTokens: random.integer(8, 48),
+      stopTokenIds: [2],
+    },
+    promptLogprobs: random.chance(0.3),
+  });
   const round = (): Round => ({
     trainings: random.list(random.integer(1, 2), training),
     adam: {
@@ -61,18 +73,7 @@ export function drawScript(random: Random, shape: RandomModelShape): AdapterScri
       weightDecay: random.pick([0, 0.01]),
       gradClipNorm: random.pick([0, 1]),
     },
-    request: {
-      prompt: prompt(),
-      seeds: random.list(random.integer(1, 3), () => random.seed()),
-      params: {
-        temperature: random.pick([0, 0.7, 1]),
-        topK: random.pick([0, 0, 5]),
-        topP: random.pick([1, 1, 0.9]),
-        maxTokens: random.integer(4, 24),
-        stopTokenIds: [2],
-      },
-      promptLogprobs: random.chance(0.3),
-    },
+    requests: random.list(random.integer(1, 4), request),
     logitsOf: tokens(1, Math.min(40, CONTEXT_LENGTH)),
   });
   const targets = TARGET_MODULES.slice(0, 7).filter(() => random.chance(0.6));
@@ -84,7 +85,7 @@ export function drawScript(random: Random, shape: RandomModelShape): AdapterScri
       targets: targets.length > 0 ? targets : ['q'],
       seed: random.seed(),
     },
-    rounds: random.list(random.integer(1, 2), round),
+    rounds: random.list(random.integer(1, 3), round),
     last: training(),
   };
 }
@@ -105,11 +106,11 @@ export async function play(engine: Engine, script: AdapterScript, pause: () => P
     keep(trace, `round ${index} gradient norm`, Float64Array.of(gradNorm));
     const policy = await engine.pin(adapter);
     await pause();
-    const sampled = engine.sample({ ...round.request, policy });
+    const sampled = Promise.all(round.requests.map((request) => engine.sample({ ...request, policy })));
     const logits = engine.logits(policy, round.logitsOf);
     inBackground.push(
-      Promise.all([sampled, logits]).then(([samples, values]) => {
-        keepSamples(trace, `round ${index} sample`, samples);
+      Promise.all([sampled, logits]).then(([results, values]) => {
+        for (const [call, samples] of results.entries()) keepSamples(trace, `round ${index} sample ${call}`, samples);
         keep(trace, `round ${index} logits`, values);
         engine.release(policy);
       }),

@@ -23,8 +23,8 @@ export interface IsolationReport {
 export const LEAST_MIXED_SHARE = 0.5;
 const MUTATED_TRIALS = 8;
 const MOST_NEIGHBOURS = 15;
-/** Adapters of a trial that are also run alone. */
-const SUBJECTS = 2;
+/** Adapters of a trial that are also run alone; the others start over until these have finished. */
+const MOST_SUBJECTS = 4;
 
 export const isIsolated = (report: IsolationReport): boolean =>
   report.differingBits === 0 &&
@@ -81,7 +81,7 @@ async function runTrial(random: Random, mutation: boolean): Promise<Tally> {
   try {
     const shape = randomShape(random);
     writeRandomModel(folder, shape, random);
-    const scripts = random.list(1 + random.integer(1, MOST_NEIGHBOURS), () => drawScript(random, shape));
+    const scripts = random.list(1 + drawNeighbours(random), () => drawScript(random, shape));
     const together = await openMutableEngine(randomOptions(folder, random, 'together'), mutation);
     const alone = await openMutableEngine(randomOptions(folder, random, 'alone'), false);
     try {
@@ -95,10 +95,19 @@ async function runTrial(random: Random, mutation: boolean): Promise<Tally> {
 }
 
 async function compare(scripts: AdapterScript[], together: Engine, alone: Engine, random: Random): Promise<Tally> {
-  const traces = await Promise.all(scripts.map((script) => play(together, script, randomPause(random))));
+  const subjects = scripts.slice(0, Math.min(MOST_SUBJECTS, scripts.length - 1));
+  let subjectsAtWork = true;
+  const keepBusy = async (script: AdapterScript) => {
+    while (subjectsAtWork) await play(together, script, randomPause(random));
+  };
+  const neighbours = scripts.slice(subjects.length).map(keepBusy);
+  const traces = await Promise.all(subjects.map((script) => play(together, script, randomPause(random))));
+  subjectsAtWork = false;
+  await Promise.all(neighbours);
+
   const stats = together.stats();
   let bits = 0;
-  for (const [index, script] of scripts.slice(0, SUBJECTS).entries()) {
+  for (const [index, script] of subjects.entries()) {
     bits += differingBits(await play(alone, script, () => Promise.resolve()), traces[index] ?? new Map<never, never>());
   }
   return {
@@ -110,6 +119,10 @@ async function compare(scripts: AdapterScript[], together: Engine, alone: Engine
     trainPassAdapters: stats.trainPassAdapters,
   };
 }
+
+/** 1 to 15, the larger of two draws: few neighbours seldom share a step. */
+const drawNeighbours = (random: Random): number =>
+  Math.max(random.integer(1, MOST_NEIGHBOURS), random.integer(1, MOST_NEIGHBOURS));
 
 /** A few turns of the event loop, drawn anew at each call: arrivals differ, and none waits for long. */
 function randomPause(random: Random): () => Promise<void> {
@@ -127,7 +140,7 @@ function randomOptions(modelFolder: string, random: Random, run: 'together' | 'a
     kvCacheMiB: 32,
     // The smallest budget recomputes activations, the larger one keeps them.
     activationBudgetMiB: random.pick([1, 64]),
-    maxStepRows: run === 'together' ? random.pick([32, 64, 256]) : random.pick([3, 16, 64]),
+    maxStepRows: run === 'together' ? random.pick([48, 96, 256]) : random.pick([3, 16, 64]),
     maxTrainRows: run === 'together' ? random.pick([256, 1024]) : random.pick([16, 64, 1024]),
   };
 }
