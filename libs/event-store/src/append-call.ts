@@ -179,7 +179,8 @@ export function appendParameters(items: readonly EncodedItem[]): unknown[] {
 
 export const APPEND_SQL = 'SELECT es.append($1::jsonb, $2::bytea[], $3::bytea[]) AS result';
 
-interface SqlResult {
+/** What es.append returns. */
+export interface AppendReply {
   base: string;
   items: (
     | { streams: { stream: string; first: string; last: string }[]; offset: number; count: number }
@@ -189,7 +190,7 @@ interface SqlResult {
 }
 
 /** One outcome per item, in order. */
-export function readOutcomes(result: SqlResult): ItemOutcome[] {
+export function readOutcomes(result: AppendReply): ItemOutcome[] {
   const base = BigInt(result.base);
   return result.items.map((item): ItemOutcome => {
     if ('error' in item) return { error: refusal(item.error) };

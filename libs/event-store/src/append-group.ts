@@ -5,6 +5,7 @@ import {
   appendParameters,
   encodeItem,
   readOutcomes,
+  type AppendReply,
   type EncodedItem,
   type ItemOutcome,
 } from './append-call';
@@ -104,12 +105,12 @@ export class AppendGroup {
   }
 
   private async callOnce(items: EncodedItem[]): Promise<ItemOutcome[]> {
-    const { rows } = await this.pool.query({
+    const { rows } = await this.pool.query<{ result: AppendReply }>({
       name: 'es_append',
       text: APPEND_SQL,
       values: appendParameters(items),
     });
-    return readOutcomes(rows[0].result);
+    return readOutcomes(rows[0]!.result);
   }
 
   /** After a call whose commit is unknown: what stands in the log is done; a refusal may be our own success. */

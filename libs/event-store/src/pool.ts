@@ -1,12 +1,14 @@
 import pg from 'pg';
 import { APP_ROLE } from '../../../migrations';
 
+const INT8_OID = 20;
+
 /** int8 arrives as bigint: positions and versions must never become lossy numbers. */
 const types: pg.CustomTypesConfig = {
-  getTypeParser: ((oid: number, format?: 'text' | 'binary') =>
-    oid === pg.types.builtins.INT8 && format !== 'binary'
-      ? (text: string) => BigInt(text)
-      : pg.types.getTypeParser(oid, format)) as pg.CustomTypesConfig['getTypeParser'],
+  getTypeParser(oid: number, format?: 'text' | 'binary'): (text: string) => unknown {
+    if (oid === INT8_OID && format !== 'binary') return BigInt;
+    return pg.types.getTypeParser(oid, format) as (text: string) => unknown;
+  },
 };
 
 /** Sessions run as the application role: appending through the function, reading, and their own rows; nothing else. */

@@ -1,6 +1,6 @@
 import type { AppendItem, AppendResult, BlobStore, Transactions, UnitOfWork } from '#hotbed/contracts';
 import type { Pool, PoolClient } from 'pg';
-import { APPEND_SQL, appendParameters, encodeItem, readOutcomes } from './append-call';
+import { APPEND_SQL, appendParameters, encodeItem, readOutcomes, type AppendReply } from './append-call';
 import { isConnectionLoss, toDomainError } from './database-errors';
 
 /**
@@ -60,12 +60,12 @@ class PgUnitOfWork implements UnitOfWork {
   append(items: readonly AppendItem[]): Promise<AppendResult[]> {
     return this.enqueue(async () => {
       const encoded = await Promise.all(items.map((item) => encodeItem(item, this.blobs)));
-      const { rows } = await this.client.query({
+      const { rows } = await this.client.query<{ result: AppendReply }>({
         name: 'es_append',
         text: APPEND_SQL,
         values: appendParameters(encoded),
       });
-      return readOutcomes(rows[0].result).map((outcome) => {
+      return readOutcomes(rows[0]!.result).map((outcome) => {
         if ('error' in outcome) throw outcome.error;
         return outcome.ok;
       });

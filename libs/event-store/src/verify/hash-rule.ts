@@ -13,7 +13,11 @@ const LABEL = Uint8Array.from([...'hotbed.event.1'].map((c) => c.charCodeAt(0)).
  * SHA-256('hotbed.event.1\0' || u64 position || u64 stream version || i64 recorded ms || previous hash ||
  * SHA-256(header) || SHA-256(payload)), integers big-endian. Written from the rule, not from the writer.
  */
-export function hashOf(row: LogRow, position: bigint, previous: Uint8Array): Buffer {
+export function hashOf(
+  row: Pick<LogRow, 'streamVersion' | 'recordedAtMs' | 'headerBytes' | 'payloadBytes'>,
+  position: bigint,
+  previous: Uint8Array,
+): Buffer {
   const numbers = new DataView(new ArrayBuffer(24));
   numbers.setBigUint64(0, position, false);
   numbers.setBigUint64(8, row.streamVersion, false);
