@@ -9,8 +9,13 @@ import { EVENT_STREAMS } from './event-streams';
 export type ServiceUser = AppName | 'admin';
 export const SERVICE_USERS: readonly ServiceUser[] = [...APPS, 'admin'];
 
+/** Account of the platform's own services; it alone has JetStream. */
+const PLATFORM_ACCOUNT = 'HOTBED';
+
 export interface BrokerUser {
   user: string;
+  /** Tenant whose account the user lives in; null = the platform's own. */
+  tenantId: string | null;
   password: string;
   /** Subjects, wildcards allowed; everything else is refused. */
   publish: readonly string[];
@@ -34,9 +39,11 @@ const CONSUMES: Record<AppName, readonly JetStreamName[]> = {
 const ANSWERS: readonly AppName[] = ['ingest', 'orchestrator', 'registry'];
 
 export function serviceUser(name: ServiceUser, password: string, tenantIds: readonly string[]): BrokerUser {
-  if (name === 'admin') return { user: name, password, publish: ['>'], subscribe: ['>'], responds: true };
+  if (name === 'admin')
+    return { user: name, tenantId: null, password, publish: ['>'], subscribe: ['>'], responds: true };
   return {
     user: name,
+    tenantId: null,
     password,
     publish: [...servicePublishes(name, tenantIds)],
     subscribe: [ownInbox(name), `hotbed.rpc.*.${name}.*`],
@@ -47,7 +54,14 @@ export function serviceUser(name: ServiceUser, password: string, tenantIds: read
 /** What a tenant's producers use: they may add records to this tenant's streams and read the broker's answer. */
 export function producerUser(tenantId: string, password: string): BrokerUser {
   const user = producerName(tenantId);
-  return { user, password, publish: [`hotbed.ingest.${tenantId}.*`], subscribe: [ownInbox(user)], responds: false };
+  return {
+    user,
+    tenantId,
+    password,
+    publish: [`hotbed.ingest.${tenantId}.*`],
+    subscribe: [ownInbox(user)],
+    responds: false,
+  };
 }
 
 /** What a tenant's internal services use: they may ask the registry about this tenant. */
@@ -55,6 +69,7 @@ export function readerUser(tenantId: string, password: string): BrokerUser {
   const user = readerName(tenantId);
   return {
     user,
+    tenantId,
     password,
     publish: [`hotbed.rpc.${tenantId}.registry.*`],
     subscribe: [ownInbox(user)],
@@ -70,19 +85,42 @@ export function readerName(tenantId: string): string {
   return `reader-${idSchema.parse(tenantId)}`;
 }
 
-/** The `authorization` block of a NATS server. */
+/**
+ * The `accounts` block of a NATS server. Each tenant's users live in an account of their own, which reaches the platform
+ * through two imports and nothing else. Permissions alone would not do: JetStream answers a publish on the reply subject
+ * that the publisher names, so a producer could have the answer delivered into another tenant's stream. Through an import
+ * the answer can only come back into the tenant's own account.
+ */
 export function usersConfig(users: readonly BrokerUser[]): string {
-  const list = (subjects: readonly string[]): string => `[${subjects.map((s) => JSON.stringify(s)).join(', ')}]`;
-  const entries = users.map(
-    (user) => `    {
-      user: ${JSON.stringify(user.user)}, password: ${JSON.stringify(user.password)}
-      permissions: {
-        publish: { allow: ${list(user.publish)} }
-        subscribe: { allow: ${list(user.subscribe)} }${user.responds ? '\n        allow_responses: { max: 1, expires: "5m" }' : ''}
-      }
-    }`,
+  const tenantIds = [...new Set(users.map((user) => user.tenantId).filter((id) => id !== null))];
+  const platform = `  ${PLATFORM_ACCOUNT}: {
+    jetstream: enabled
+    users: [${usersList(users.filter((user) => user.tenantId === null))}]
+    exports: [ { service: "hotbed.ingest.*.*" }, { service: "hotbed.rpc.*.registry.*" } ]
+  }`;
+  const tenants = tenantIds.map(
+    (id) => `  ${JSON.stringify(`tenant-${id}`)}: {
+    users: [${usersList(users.filter((user) => user.tenantId === id))}]
+    imports: [
+      { service: { account: ${PLATFORM_ACCOUNT}, subject: "hotbed.ingest.${id}.*" } }
+      { service: { account: ${PLATFORM_ACCOUNT}, subject: "hotbed.rpc.${id}.registry.*" } }
+    ]
+  }`,
   );
-  return `authorization {\n  users: [\n${entries.join('\n')}\n  ]\n}\n`;
+  return `accounts: {\n${[platform, ...tenants].join('\n')}\n}\n`;
+}
+
+function usersList(users: readonly BrokerUser[]): string {
+  const list = (subjects: readonly string[]): string => `[${subjects.map((s) => JSON.stringify(s)).join(', ')}]`;
+  return users
+    .map(
+      (user) => `
+      { user: ${JSON.stringify(user.user)}, password: ${JSON.stringify(user.password)}, permissions: {
+          publish: { allow: ${list(user.publish)} }
+          subscribe: { allow: ${list(user.subscribe)} }${user.responds ? '\n          allow_responses: { max: 1, expires: "5m" }' : ''}
+      } }`,
+    )
+    .join('');
 }
 
 /** Replaces the users file as a whole, mode 600. The server takes it at its next reload. */

@@ -129,6 +129,28 @@ describe('credentials of the broker', () => {
     await nats.close();
   });
 
+  it("let no producer have JetStream's answer delivered where it may not publish", async () => {
+    const admin = await broker.as('admin');
+    const { streams } = await admin.streams;
+    await streams.add({ name: 'HOTBED_DATA', subjects: ['hotbed.v1.data-stream.>'] });
+    const own = (await streams.info(ingestStreamName(tenantA))).state.messages;
+    const { nats } = await raw(tenantA, 'producer');
+    const elsewhere = [
+      ingestSubject(tenantB, stream),
+      `hotbed.v1.data-stream.${tenantB}.${stream}.RecordReceived`,
+      `$JS.API.STREAM.PURGE.${ingestStreamName(tenantA)}`,
+      `hotbed.rpc.${tenantB}.registry.who`,
+    ];
+    for (const reply of elsewhere) nats.publish(ingestSubject(tenantA, stream), '{}', { reply });
+    await nats.request(ingestSubject(tenantA, stream), '{}', { timeout: 2000 });
+    // Everything sent before has been stored and answered.
+    expect((await streams.info(ingestStreamName(tenantA))).state.messages).toBe(own + elsewhere.length + 1);
+    await admin.flush();
+    expect((await streams.info(ingestStreamName(tenantB))).state.messages).toBe(0);
+    expect((await streams.info('HOTBED_DATA')).state.messages).toBe(0);
+    await nats.close();
+  });
+
   it('let a tenant that is added later in, without disturbing who is connected', async () => {
     const tenantC = newId();
     const before = await broker.as('ingest');

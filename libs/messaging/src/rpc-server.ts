@@ -90,7 +90,8 @@ export class RpcServer {
 
   private async receive(message: Msg): Promise<void> {
     // A reply subject elsewhere would make us publish where the asker itself may not.
-    if (message.reply === undefined || !message.reply.startsWith('_INBOX.')) return;
+    // `_R_.` is the server's own, for askers in a tenant's account.
+    if (!/^(_INBOX|_R_)\./.test(message.reply ?? '')) return;
     this.working += 1;
     const answer = await this.answer(message).then(
       (result) => JSON.stringify({ ok: true, result: result ?? null }),

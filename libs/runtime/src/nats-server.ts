@@ -13,7 +13,7 @@ export interface NatsServerOptions {
   dataDir: string;
   /** Where a fetched nats-server program is kept, for example DataFolder.tools; default: `dataDir`. */
   toolsDir?: string;
-  /** The `authorization` block that messaging's `usersConfig` writes. */
+  /** The `accounts` block that messaging's `usersConfig` writes. */
   usersConfig: string;
   /** 0 or absent = any free one. */
   port?: number;
@@ -86,10 +86,13 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
       pid: server.pid,
       version: program.version.join('.'),
       async reloadUsers(usersConfig) {
-        const seen = statSync(files.log).size;
         writePrivateFile(files.users, usersConfig);
-        server.signal('SIGHUP');
-        await untilReloaded(server, files.log, seen);
+        // Twice: imports of an account that is new in a reload begin to work with the reload after it (seen with 2.15).
+        for (let reload = 1; reload <= 2; reload++) {
+          const seen = statSync(files.log).size;
+          server.signal('SIGHUP');
+          await untilReloaded(server, files.log, seen);
+        }
       },
       stop: () => server.stop(),
       async kill() {
