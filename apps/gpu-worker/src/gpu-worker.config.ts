@@ -45,19 +45,32 @@ const failpointsVariable = (env: NodeJS.ProcessEnv) =>
     })
     .refine((points) => points.size === 0 || env['NODE_ENV'] === 'test', 'is honoured only with NODE_ENV=test');
 
+/** What decides how the engine runs; every program that opens one reads these. */
+const engineConfigShape = {
+  HOTBED_BASE_MODEL: z.string().min(1),
+  HOTBED_ENGINE_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
+  HOTBED_ENGINE_THREADS: integerVariable(1, 1024).optional(),
+  HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(256),
+  HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(512),
+};
+
+interface EngineValues {
+  HOTBED_BASE_MODEL: string;
+  HOTBED_ENGINE_KERNELS: 'auto' | 'scalar' | 'avx2' | 'avx512';
+  HOTBED_ENGINE_THREADS?: number | undefined;
+  HOTBED_KV_CACHE_MIB: number;
+  HOTBED_ENGINE_ACTIVATION_MIB: number;
+}
+
 /** @throws ConfigError naming every wrong variable. */
 export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
   return loadConfig(
     {
-      HOTBED_BASE_MODEL: z.string().min(1),
+      ...engineConfigShape,
       ...databaseConfigShape,
       ...natsConfigShape,
       HOTBED_DATA_DIR: z.string().optional(),
       HOTBED_BLOB_DIR: z.string().optional(),
-      HOTBED_ENGINE_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
-      HOTBED_ENGINE_THREADS: integerVariable(1, 1024).optional(),
-      HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(256),
-      HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(512),
       HOTBED_ADAPTER_MEMORY_MIB: integerVariable(1, 1 << 20).default(2048),
       HOTBED_POLICY_STATES: integerVariable(1, 100_000).default(64),
       HOTBED_WORKER_POLL_MS: integerVariable(10, 60_000).default(1000),
@@ -69,17 +82,7 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
       HOTBED_FAILPOINTS: failpointsVariable(env),
     },
     (values): GpuWorkerConfig => ({
-      engine: {
-        modelFolder: resolve(values.HOTBED_BASE_MODEL),
-        kernels: values.HOTBED_ENGINE_KERNELS === 'auto' ? null : values.HOTBED_ENGINE_KERNELS,
-        threads: values.HOTBED_ENGINE_THREADS ?? null,
-        kvCacheMiB: values.HOTBED_KV_CACHE_MIB,
-        activationBudgetMiB: values.HOTBED_ENGINE_ACTIVATION_MIB,
-        // Decode of every adapter shares one weight read with a prefill chunk; a training pass of 2,048 rows already
-        // runs at the linear kernels' full speed.
-        maxStepRows: 256,
-        maxTrainRows: 2048,
-      },
+      engine: toEngineOptions(values),
       databaseUrl: values.HOTBED_DATABASE_URL,
       nats: toNatsConfig(values, 'gpu-worker'),
       workerName: values.HOTBED_WORKER_NAME,
@@ -91,6 +94,45 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
         policyStates: values.HOTBED_POLICY_STATES,
       },
       failpoints: values.HOTBED_FAILPOINTS,
+    }),
+    env,
+  );
+}
+
+function toEngineOptions(values: EngineValues): EngineOptions {
+  return {
+    modelFolder: resolve(values.HOTBED_BASE_MODEL),
+    kernels: values.HOTBED_ENGINE_KERNELS === 'auto' ? null : values.HOTBED_ENGINE_KERNELS,
+    threads: values.HOTBED_ENGINE_THREADS ?? null,
+    kvCacheMiB: values.HOTBED_KV_CACHE_MIB,
+    activationBudgetMiB: values.HOTBED_ENGINE_ACTIVATION_MIB,
+    // Decode of every adapter shares one weight read with a prefill chunk; a training pass of 2,048 rows already
+    // runs at the linear kernels' full speed.
+    maxStepRows: 256,
+    maxTrainRows: 2048,
+  };
+}
+
+/** What it takes to derive a version again: an engine and the log, no broker. */
+export interface RederiveConfig {
+  engine: EngineOptions;
+  databaseUrl: string;
+  blobFolder: string;
+}
+
+/** @throws ConfigError naming every wrong variable. */
+export function loadRederiveConfig(env: NodeJS.ProcessEnv): RederiveConfig {
+  return loadConfig(
+    {
+      ...engineConfigShape,
+      ...databaseConfigShape,
+      HOTBED_DATA_DIR: z.string().optional(),
+      HOTBED_BLOB_DIR: z.string().optional(),
+    },
+    (values): RederiveConfig => ({
+      engine: toEngineOptions(values),
+      databaseUrl: values.HOTBED_DATABASE_URL,
+      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
     }),
     env,
   );
