@@ -18,6 +18,7 @@ import { ExperimentProcess } from './experiment/experiment-process';
 import { GetExperimentHandler } from './experiment/get-experiment.handler';
 import { ListExperimentsHandler } from './experiment/list-experiments.handler';
 import { restoreExperiments } from './experiment/restore-experiments';
+import { workerLiveness } from './bases/worker-liveness';
 import type { OrchestratorConfig } from './orchestrator.config';
 import { RecordWindows } from './records/record-windows';
 import { ReadSamplesHandler } from './samples/read-samples.handler';
@@ -78,19 +79,20 @@ export class OrchestratorModule {
 
 async function serve(config: OrchestratorConfig, foundations: Foundations, host: AppHost): Promise<Orchestrator> {
   const { pools, broker } = foundations;
+  const logger = host.logger.child({ app: 'orchestrator' });
   const blobs = new FileBlobStore({ root: config.blobFolder });
   const store = new PgEventStore(pools.reads, blobs);
   const transactions = new PgTransactions(pools.transactions, blobs);
   const lane: ConsumerLane & DeadLetter = new PgConsumerLane(transactions, blobs);
 
-  const bases = new Bases(store, config.modelFolder);
+  const bases = new Bases(store, config.modelFolder, workerLiveness(transactions));
   await bases.openFolder();
   const process = new ExperimentProcess(store, new RecordWindows(store, bases));
   const handlers: CommandHandlers = {
     create: new CreateExperimentHandler(store, transactions, bases, config.verifierFolder),
-    control: new ControlExperimentHandler(store, transactions, process),
+    control: new ControlExperimentHandler(store, transactions, process, bases),
     get: new GetExperimentHandler(store, transactions, process, bases),
-    list: new ListExperimentsHandler(transactions),
+    list: new ListExperimentsHandler(transactions, bases),
     requestSamples: new RequestSamplesHandler(store, bases),
     readSamples: new ReadSamplesHandler(store, bases),
     moveAlias: new MoveAliasHandler(store),
@@ -100,12 +102,12 @@ async function serve(config: OrchestratorConfig, foundations: Foundations, host:
   const ports = {
     lane,
     deadLetter: lane,
-    onProblem: (line: string, error?: unknown) => host.logger.warn({ err: error }, line),
+    onProblem: (line: string, error?: unknown) => logger.warn({ err: error }, line),
   };
   const lanes = laneDefinitions(process).map((definition) => new LaneConsumer(broker, definition, ports));
   const rpc = bindCommands(
     new RpcServer(broker, 'orchestrator', {
-      onBug: (command, error) => host.logger.error({ err: error, command }, 'a command failed unexpectedly'),
+      onBug: (command, error) => logger.error({ err: error, command }, 'a command failed unexpectedly'),
     }),
     handlers,
   );

@@ -70,6 +70,7 @@ export class RewarderModule {
 
 async function serve(config: RewarderConfig, foundations: Foundations, host: AppHost): Promise<Rewarder> {
   const { pools, broker } = foundations;
+  const logger = host.logger.child({ app: 'rewarder' });
   const blobs = new FileBlobStore({ root: config.blobFolder });
   const store = new PgEventStore(pools.reads, blobs);
   const lanes = new PgConsumerLane(new PgTransactions(pools.transactions, blobs), blobs);
@@ -87,7 +88,7 @@ async function serve(config: RewarderConfig, foundations: Foundations, host: App
     {
       lane: lanes,
       deadLetter: lanes,
-      onProblem: (line, error) => host.logger.warn({ err: error }, line),
+      onProblem: (line, error) => logger.warn({ err: error }, line),
     },
   );
   await lane.start();

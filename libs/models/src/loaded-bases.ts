@@ -20,18 +20,27 @@ export class Bases {
   private position = 0n;
   private readonly known = new Map<string, LoadedBase>();
   private readonly running = new Map<string, LoadedBase>();
+  private readonly identities = new Map<string, bigint>();
   private folder: Promise<ModelFolder> | null = null;
   private catchingUp: Promise<void> = Promise.resolve();
 
-  /** @param folderPath model folder in Hugging Face layout, the one that the workers load */
+  /**
+   * @param folderPath model folder in Hugging Face layout, the one that the workers load
+   * @param isAlive whether the worker with this identity still lives: a killed one leaves no WorkerStopped
+   */
   constructor(
     private readonly store: EventStore,
     private readonly folderPath: string,
+    private readonly isAlive: (identity: bigint) => Promise<boolean> = () => Promise.resolve(true),
   ) {}
 
-  /** Bases of workers that run, one entry per digest. */
+  /** Bases of workers that live, one entry per digest. */
   async loaded(): Promise<LoadedBase[]> {
     await this.catchUp();
+    for (const workerId of this.running.keys()) {
+      const identity = this.identities.get(workerId);
+      if (identity !== undefined && !(await this.isAlive(identity))) this.running.delete(workerId);
+    }
     return [...new Map([...this.running.values()].map((base) => [base.baseDigest, base])).values()];
   }
 
@@ -83,6 +92,9 @@ export class Bases {
     for (;;) {
       const events = await this.store.readAll({ after: this.position, limit: PAGE, categories: ['worker'] });
       for (const event of events) {
+        if (event.type === 'WorkerStarted') {
+          this.identities.set(event.payload.workerId, BigInt(event.payload.identity));
+        }
         if (event.type === 'BaseModelLoaded') {
           const { name, baseDigest, numericsId, contextLength, workerId } = event.payload;
           const base = { name, baseDigest, numericsId, contextLength, workerId };

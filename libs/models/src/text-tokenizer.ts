@@ -1,5 +1,5 @@
-import { Tokenizer } from '@huggingface/tokenizers';
 import { InvalidInput } from '#hotbed/contracts';
+import { createTokenizer, type HuggingFaceTokenizer } from './hugging-face-tokenizer';
 
 /**
  * Text to token ids and back, as tokenizer.json says. Ids travel through the platform; text is made from them only for
@@ -7,13 +7,13 @@ import { InvalidInput } from '#hotbed/contracts';
  */
 export class TextTokenizer {
   private constructor(
-    private readonly tokenizer: Tokenizer,
+    private readonly tokenizer: HuggingFaceTokenizer,
     readonly bosTokenId: number | null,
   ) {}
 
   /** @param bosTokenId from the model's configuration; null = none */
   static fromJson(tokenizerJson: object, tokenizerConfig: object, bosTokenId: number | null): TextTokenizer {
-    return new TextTokenizer(new Tokenizer(tokenizerJson, tokenizerConfig), bosTokenId);
+    return new TextTokenizer(createTokenizer(tokenizerJson, tokenizerConfig), bosTokenId);
   }
 
   /**
@@ -27,7 +27,7 @@ export class TextTokenizer {
     const hasTwoBos = this.bosTokenId !== null && ids[0] === this.bosTokenId && ids[1] === this.bosTokenId;
     const tokens = hasTwoBos ? ids.slice(1) : ids;
     if (tokens.length === 0) throw new InvalidInput([{ path: field, message: 'gives no token' }]);
-    if (!tokens.every((id: number) => Number.isInteger(id))) {
+    if (!tokens.every((id) => id !== undefined)) {
       throw new InvalidInput([{ path: field, message: 'holds text that the tokenizer of this base has no token for' }]);
     }
     return Int32Array.from(tokens);

@@ -45,7 +45,7 @@ export class CreateExperimentHandler {
     const experiment = evolve(NO_EXPERIMENT, { type: 'ExperimentCreated', payload: created });
     if (experiment.status === 'absent') throw new Error('a created experiment exists');
     const row = { tenantId, streamVersion: 1n, createdAtMs: nowMs, changedAtMs: nowMs, experiment };
-    const answer = toSummary(row, nowMs);
+    const answer = toSummary(row, nowMs, new Set([base.baseDigest]));
     try {
       await this.transactions.run(async (uow) => {
         await experimentRows.insert(uow, row);

@@ -1,4 +1,5 @@
 import type { ExperimentSummary } from '#hotbed/contracts';
+import type { Bases } from '#hotbed/models';
 import type { OpenExperiment } from './experiment';
 import type { ExperimentRow } from './experiment-rows';
 
@@ -7,8 +8,13 @@ const STALL_STEPS = 3;
 /** Without anything happening for so long a running step waits for a worker (or a rewarder), not for computation. */
 const WAITING_AFTER_MS = 30_000;
 
-/** What a person sees of an experiment in a list. */
-export function toSummary(row: ExperimentRow, nowMs: number): ExperimentSummary {
+/** Digests of the bases that live workers have loaded. */
+export async function liveBases(bases: Bases): Promise<ReadonlySet<string>> {
+  return new Set((await bases.loaded()).map((base) => base.baseDigest));
+}
+
+/** What a person sees of an experiment in a list. @param live of `liveBases` */
+export function toSummary(row: ExperimentRow, nowMs: number, live: ReadonlySet<string>): ExperimentSummary {
   const { experiment } = row;
   const { created } = experiment;
   return {
@@ -24,16 +30,21 @@ export function toSummary(row: ExperimentRow, nowMs: number): ExperimentSummary 
     totalSteps: experiment.totalSteps,
     rewardMean: experiment.lastRewardMean,
     latestVersion: experiment.adapter.newest?.version ?? null,
-    stalled: stallReason(experiment, nowMs - row.changedAtMs),
+    stalled: stallReason(experiment, nowMs - row.changedAtMs, live),
     failure: experiment.failure,
     createdAtMs: row.createdAtMs,
   };
 }
 
-function stallReason(experiment: OpenExperiment, quietMs: number): ExperimentSummary['stalled'] {
+function stallReason(
+  experiment: OpenExperiment,
+  quietMs: number,
+  live: ReadonlySet<string>,
+): ExperimentSummary['stalled'] {
   if (experiment.failure?.code === 'not_finite') return 'not_finite';
   if (experiment.stepsWithoutValidAnswer >= STALL_STEPS) return 'no_valid_answer';
   if (experiment.stepsWithoutVariance >= STALL_STEPS) return 'groups_without_variance';
-  if (experiment.status === 'training' && quietMs >= WAITING_AFTER_MS) return 'waiting_for_worker';
+  const hasWorker = live.has(experiment.created.baseDigest) && quietMs < WAITING_AFTER_MS;
+  if (experiment.status === 'training' && !hasWorker) return 'waiting_for_worker';
   return null;
 }

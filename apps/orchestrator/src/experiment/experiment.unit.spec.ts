@@ -67,7 +67,7 @@ function given(...facts: Fact[]): { experiment: OpenExperiment; decided: Fact[] 
     for (let due = whatIsDue(state); due !== null; due = whatIsDue(state)) {
       const own = decide(state, due, batchNeed(state, due) === null ? null : batch);
       decided.push(...own);
-      state = own.reduce((before, after) => evolve(before, after) as OpenExperiment, state as OpenExperiment);
+      state = own.reduce((before, after) => evolve(before, after) as OpenExperiment, state);
     }
   }
   return { experiment: state as OpenExperiment, decided };

@@ -4,18 +4,17 @@ import {
   type EventStore,
   type ExperimentView,
   type PayloadOf,
-  type StoredEvent,
   type Transactions,
 } from '#hotbed/contracts';
 import type { Bases } from '#hotbed/models';
 import type { OpenExperiment } from './experiment';
 import { experimentRows, type ExperimentRow } from './experiment-rows';
 import type { ExperimentProcess } from './experiment-process';
-import { toSummary } from './experiment-summary';
+import { liveBases, toSummary } from './experiment-summary';
 import { experimentIdOf, noExperiment } from './find-experiment';
 
-/** Newest steps shown; the log has them all. */
-const SHOWN_STEPS = 5000;
+/** Newest events whose steps are shown: what fits into one reply. The log has them all. */
+const SHOWN_STEPS = 1500;
 /** Prompts of the newest complete step shown as examples, with two completions each. */
 const SHOWN_PROMPTS = 4;
 const SHOWN_COMPLETIONS = 2;
@@ -39,7 +38,7 @@ export class GetExperimentHandler {
     if (row?.tenantId !== tenantId) throw noExperiment(ref);
     const { created } = row.experiment;
     return {
-      ...toSummary(row, this.now()),
+      ...toSummary(row, this.now(), await liveBases(this.bases)),
       adapterSpec: created.adapterSpec,
       algorithm: created.algorithm,
       reward: created.reward,
@@ -74,15 +73,14 @@ export class GetExperimentHandler {
     const { tokenizer } = await this.bases.textOf(created.baseDigest);
     const examples: ExperimentView['examples'] = [];
     for (const prompt of requested.payload.prompts.slice(0, SHOWN_PROMPTS)) {
-      const of = <T extends 'RolloutsCompleted' | 'RewardsAssigned'>(type: T) =>
-        events.find(
-          (event): event is Extract<typeof event, StoredEvent<T>> =>
-            event.type === type &&
-            (event.payload as PayloadOf<T>).requestId === requested.payload.requestId &&
-            (event.payload as PayloadOf<T>).promptIndex === prompt.promptIndex,
-        );
-      const completed = of('RolloutsCompleted')?.payload as PayloadOf<'RolloutsCompleted'> | undefined;
-      const assigned = of('RewardsAssigned')?.payload as PayloadOf<'RewardsAssigned'> | undefined;
+      const isOfPrompt = (payload: { requestId: string; promptIndex: number }): boolean =>
+        payload.requestId === requested.payload.requestId && payload.promptIndex === prompt.promptIndex;
+      let completed: PayloadOf<'RolloutsCompleted'> | undefined;
+      let assigned: PayloadOf<'RewardsAssigned'> | undefined;
+      for (const event of events) {
+        if (event.type === 'RolloutsCompleted' && isOfPrompt(event.payload)) completed = event.payload;
+        if (event.type === 'RewardsAssigned' && isOfPrompt(event.payload)) assigned = event.payload;
+      }
       if (completed === undefined || assigned === undefined) continue;
       const answer = await this.answerOf(prompt.record);
       for (const rollout of completed.rollouts.slice(0, SHOWN_COMPLETIONS)) {

@@ -1,11 +1,13 @@
 import { InvalidInput, idSchema, type CommandReply, type CommandRequest, type Transactions } from '#hotbed/contracts';
+import type { Bases } from '#hotbed/models';
 import { experimentRows } from './experiment-rows';
-import { toSummary } from './experiment-summary';
+import { liveBases, toSummary } from './experiment-summary';
 
 /** A tenant's experiments, oldest first. */
 export class ListExperimentsHandler {
   constructor(
     private readonly transactions: Transactions,
+    private readonly bases: Bases,
     private readonly now: () => number = Date.now,
   ) {}
 
@@ -17,7 +19,8 @@ export class ListExperimentsHandler {
       throw new InvalidInput([{ path: 'page.after', message: 'expected the `next` of the page before' }]);
     }
     const rows = await this.transactions.run((uow) => experimentRows.page(uow, tenantId, page.after, page.limit + 1));
-    const experiments = rows.slice(0, page.limit).map((row) => toSummary(row, this.now()));
+    const live = await liveBases(this.bases);
+    const experiments = rows.slice(0, page.limit).map((row) => toSummary(row, this.now(), live));
     return { experiments, next: rows.length > page.limit ? (experiments.at(-1)?.experimentId ?? null) : null };
   }
 }

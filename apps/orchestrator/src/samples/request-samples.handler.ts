@@ -27,6 +27,9 @@ interface SampledPolicy {
 
 const DEFAULT_MAX_TOKENS = 128;
 
+/** The answers must fit into one reply of `read-samples`: as JSON about 32 bytes a token and 160 a completion. */
+const ANSWER_BYTES = { most: 450_000, token: 32, completion: 160 };
+
 /** Asks workers for completions of given prompts, outside any experiment. */
 export class RequestSamplesHandler {
   constructor(
@@ -47,6 +50,7 @@ export class RequestSamplesHandler {
       stopTokenIds: [...eosTokenIds],
       ...request.sampling,
     };
+    assertAnswerFits(request, sampling.maxTokens);
     const prompts = request.prompts.map((text, i) => {
       const tokens = tokenizer.encode(text, `prompts[${i}]`);
       if (tokens.length < contextLength) return tokens;
@@ -133,6 +137,14 @@ export class RequestSamplesHandler {
     const { baseDigest, numericsId } = created.payload;
     return { baseDigest, numericsId, adapterId, opIndex: wanted, streamKey: adapterId };
   }
+}
+
+/** @throws InvalidInput before anything is sampled */
+function assertAnswerFits({ prompts, samplesPerPrompt }: Request, maxTokens: number): void {
+  const completions = prompts.length * samplesPerPrompt;
+  if (completions * (ANSWER_BYTES.completion + maxTokens * ANSWER_BYTES.token) <= ANSWER_BYTES.most) return;
+  const message = `${completions} completions of up to ${maxTokens} tokens do not fit into one answer; ask in several requests or lower sampling.maxTokens`;
+  throw new InvalidInput([{ path: 'prompts', message }]);
 }
 
 /** Seed of a request that names none: the first 8 bytes, little-endian, of SHA-256('hotbed.seed.request.1' || id). */

@@ -63,7 +63,7 @@ export class ScriptedPlatform {
   }
 
   get control(): ControlExperimentHandler {
-    return new ControlExperimentHandler(this.db.store, this.db.transactions, this.process);
+    return new ControlExperimentHandler(this.db.store, this.db.transactions, this.process, this.bases);
   }
 
   /** A base, a data stream with `records` records. */

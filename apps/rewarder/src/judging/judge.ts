@@ -26,7 +26,7 @@ export class Judge {
       throw error;
     });
     if (found.kind === 'built_in') {
-      const verdicts = found.verifier.judge(completions, found.config as never);
+      const verdicts = found.verifier.judge(completions, found.config);
       return { verdicts: checked(verdicts, completions), configDigest: digestOf(reward, null) };
     }
     const thread = await this.threadOf(found.path);

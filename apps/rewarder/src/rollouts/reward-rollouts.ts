@@ -45,7 +45,7 @@ export function rewardRollouts(
         correlationId: event.correlationId,
         causationId: event.eventId,
         ...outcome,
-      } as AnyNewEvent);
+      });
       rewarded.set(event.streamId, own);
     }
     if (rewarded.size === 0) return;
