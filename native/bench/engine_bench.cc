@@ -46,7 +46,7 @@ void Learner(TestEngine& engine, int index, int steps, double* sampling, double*
       request.prompt = inputs.Tokens(7);
       for (int s = 0; s < 8; ++s) request.seeds.push_back(step * 1000 + p * 10 + s);
       request.params.max_tokens = 12;
-      request.params.stop_token_ids = {2};
+      request.params.stop_token_ids.push_back(2);
       pending.push_back(engine.Sample(request));
       requests.push_back(std::move(request));
     }

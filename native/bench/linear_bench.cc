@@ -1,5 +1,5 @@
 // Linear layers against the FMA ceiling and the read bandwidth of this machine, in the same run.
-//   linear_bench [threads] [path]
+//   linear_bench [threads] [path] [narrow]
 // Each figure is the best of many rounds of about a millisecond, interleaved with the ceiling's,
 // because shared machines drift by 20 % between runs; only ratios inside one run mean anything.
 #include <algorithm>
@@ -70,7 +70,10 @@ int main(int argc, char** argv) {
     const size_t floats = kernels::packedLinearFloats(shape.dOut, shape.dIn);
     const size_t copies = std::max<size_t>(1, (size_t{24} << 20) / floats);
     AlignedBuffer<float> panels(floats * copies);
-    for (size_t i = 0; i < panels.size(); ++i) panels[i] = static_cast<float>(i % 17) * 0.01f;
+    for (size_t i = 0; i < panels.size(); ++i) panels[i] = static_cast<float>(i % 17) * 0.25f;
+    const bool narrow = argc > 3;
+    AlignedBuffer<uint32_t> words(narrow ? kernels::narrowPanelWords(panels.size()) : 0);
+    if (narrow) table.narrowPanels(pool, panels.data(), panels.size(), words.data());
     for (size_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024}) {
       AlignedBuffer<float> x(rows * shape.dIn), y(rows * shape.dOut);
       for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 13) * 0.1f;
@@ -87,6 +90,7 @@ int main(int argc, char** argv) {
           args.ldx = shape.dIn;
           args.rows = rows;
           args.weight.panels = panels.data() + copy * floats;
+          if (narrow) args.weight.narrowPanels = words.data() + copy * words.size() / copies;
           args.weight.dOut = shape.dOut;
           args.weight.dIn = shape.dIn;
           args.y = y.data();
@@ -97,7 +101,8 @@ int main(int argc, char** argv) {
         best = std::max(best, work * static_cast<double>(calls) / secondsSince(start) * 1e-9);
       }
       std::printf("%6zu %6zu %6zu %10.1f %10.1f %7.0f%% %10.1f\n", rows, shape.dIn, shape.dOut,
-                  best, peak, 100 * best / peak, best / static_cast<double>(2 * rows) * 4);
+                  best, peak, 100 * best / peak,
+                  best / static_cast<double>(2 * rows) * (narrow ? 2 : 4));
     }
   }
   return 0;

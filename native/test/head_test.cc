@@ -10,13 +10,15 @@ struct HeadCase {
   size_t targetsPerRow;  // 0, 1, or up to this many
   bool wantLogits;
   size_t odd = 0;
+  bool narrow = false;  // bf16 weights in narrow panels
 };
 
 Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   Random random(c.rows + 7 * c.d + 31 * c.vocab);
   const size_t ldx = c.d + 2, ldl = c.vocab + 3;
   Floats x = randomMatrix(random, c.rows, c.d, ldx);
-  const Floats w = randomMatrix(random, c.vocab, c.d, c.d, 0.3f);
+  Floats w = randomMatrix(random, c.vocab, c.d, c.d, 0.3f);
+  for (size_t i = 0; c.narrow && i < w.size(); ++i) w[i] = fromBits(bitsOf(w[i]) & 0xFFFF0000u);
   if (c.odd) sprinkle(random, x, c.odd);
   const Floats panels = packed(table, pool, w, c.d, c.vocab, c.d);
   const Floats panelsT = packedTransposed(table, pool, w, c.d, c.vocab, c.d);
@@ -47,6 +49,14 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   args.targetOffsets = offsets.data();
   args.targets = targets.data();
   args.logprobs = logprobs.data();
+  AlignedBuffer<uint32_t> words, wordsT;
+  if (c.narrow) {
+    words = AlignedBuffer<uint32_t>(kernels::narrowPanelWords(panels.size()));
+    wordsT = AlignedBuffer<uint32_t>(kernels::narrowPanelWords(panelsT.size()));
+    CHECK(table.narrowPanels(pool, panels.data(), panels.size(), words.data()));
+    CHECK(table.narrowPanels(pool, panelsT.data(), panelsT.size(), wordsT.data()));
+    args.weight.narrowPanels = words.data();
+  }
   table.head(pool, args);
   kernels::HeadBackwardArgs back;
   back.x = x.data();
@@ -56,6 +66,7 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   back.weightTransposed.panels = panelsT.data();
   back.weightTransposed.dOut = c.d;
   back.weightTransposed.dIn = c.vocab;
+  back.weightTransposed.narrowPanels = c.narrow ? wordsT.data() : nullptr;
   back.lse = lse.data();
   back.targetOffsets = offsets.data();
   back.targets = targets.data();
@@ -70,10 +81,17 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
 
 TEST(head_equals_the_reference_forward_and_backward) {
   const HeadCase cases[] = {
-      {1, 8, 5, 1, true},        {3, 16, 512, 1, false},   {5, 24, 513, 1, true},
-      {70, 32, 100, 1, true},    {61, 16, 1100, 1, false}, {7, 40, 4700, 4, true},
-      {150, 8, 1030, 5, false},  {4, 16, 90, 0, true},     {0, 8, 70, 1, false},
+      {1, 8, 5, 1, true},
+      {3, 16, 512, 1, false},
+      {5, 24, 513, 1, true},
+      {70, 32, 100, 1, true},
+      {61, 16, 1100, 1, false},
+      {7, 40, 4700, 4, true},
+      {150, 8, 1030, 5, false},
+      {4, 16, 90, 0, true},
+      {0, 8, 70, 1, false},
       {6, 16, 700, 3, true, 40},
+      {20, 48, 4700, 1, true, 0, true},
   };
   for (const HeadCase& c : cases) {
     checkAgainstReference(

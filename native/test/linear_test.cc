@@ -80,6 +80,49 @@ TEST(linear_equals_the_reference_over_shapes) {
   }
 }
 
+TEST(linear_gives_the_same_bits_from_narrow_panels) {
+  for (const LinearCase& c : {LinearCase{1, 40, 70}, LinearCase{2, 33, 64}, LinearCase{5, 64, 130},
+                              LinearCase{31, 48, 96}, LinearCase{100, 20, 33}}) {
+    Random random(c.rows);
+    const Floats x = randomMatrix(random, c.rows, c.dIn, c.dIn);
+    Floats w = randomMatrix(random, c.dOut, c.dIn, c.dIn);
+    for (size_t i = 0; i < w.size(); ++i) w[i] = fromBits(bitsOf(w[i]) & 0xFFFF0000u);
+    const auto run = [&](const KernelTable& table, ThreadPool& pool, bool narrow) {
+      const Floats panels = packed(table, pool, w, c.dIn, c.dOut, c.dIn);
+      AlignedBuffer<uint32_t> words(kernels::narrowPanelWords(panels.size()));
+      CHECK(table.narrowPanels(pool, panels.data(), panels.size(), words.data()));
+      Floats y(c.rows * c.dOut);
+      LinearArgs args;
+      args.x = x.data();
+      args.ldx = c.dIn;
+      args.rows = c.rows;
+      args.weight = {narrow ? nullptr : panels.data(), c.dOut, c.dIn, nullptr,
+                     narrow ? words.data() : nullptr};
+      args.y = y.data();
+      args.ldy = c.dOut;
+      table.linear(pool, args);
+      return y;
+    };
+    checkAgainstReference("narrow linear", [&](const KernelTable& table, ThreadPool& pool) {
+      return run(table, pool, true);
+    });
+    const KernelTable& reference = kernels::kernels(Path::reference);
+    checkSame("narrow and wide", run(reference, poolOf(1), true), run(reference, poolOf(1), false));
+  }
+}
+
+TEST(linear_refuses_to_narrow_what_is_not_bf16) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+    if (!kernels::supports(path)) continue;
+    Floats panels(kernels::packedLinearFloats(40, 9), 1.5f);
+    AlignedBuffer<uint32_t> words(kernels::narrowPanelWords(panels.size()));
+    const KernelTable& table = kernels::kernels(path);
+    CHECK(table.narrowPanels(poolOf(2), panels.data(), panels.size(), words.data()));
+    panels[panels.size() - 1] = 1.1f;
+    CHECK(!table.narrowPanels(poolOf(2), panels.data(), panels.size(), words.data()));
+  }
+}
+
 TEST(linear_rows_do_not_depend_on_their_neighbours) {
   // N1: a row alone, or anywhere in a batch of any size, gives the same bits.
   const size_t rows = 77, dIn = 96, dOut = 130;

@@ -37,8 +37,47 @@ HOTBED_INLINE void finishTile(const V16 (&acc)[MR][NV], float* c, size_t ldc, si
   }
 }
 
+// How a tile reads 16 lanes of B's row, column j of a group that begins with column j0. In panels
+// groups of two columns and more begin with an even one.
+struct RowColumns {
+  using Element = float;
+  static constexpr bool kPadded = false;  // the last column may be short
+  static const float* begin(const Gemm& g, size_t j0) { return g.b + j0 * 16; }
+  static size_t stride(const Gemm& g) { return g.ldb; }
+  static V16 read(const float* b, int j, size_t /*panelStride*/, int /*shift*/) {
+    return load(b + j * 16);
+  }
+};
+
+struct PanelColumns {
+  using Element = float;
+  static constexpr bool kPadded = true;
+  static const float* begin(const Gemm& g, size_t j0) {
+    return g.b + (j0 / 2) * g.panelStride + (j0 % 2) * 16;
+  }
+  static size_t stride(const Gemm&) { return 32; }
+  static V16 read(const float* b, int j, size_t panelStride, int /*shift*/) {
+    return load(b + static_cast<size_t>(j / 2) * panelStride + (j % 2) * 16);
+  }
+};
+
+template <bool kSingle>
+struct NarrowColumns {
+  using Element = uint32_t;
+  static constexpr bool kPadded = true;
+  static const uint32_t* begin(const Gemm& g, size_t j0) {
+    return g.narrow + (j0 / 2) * g.panelStride;
+  }
+  static size_t stride(const Gemm&) { return 16; }
+  static V16 read(const uint32_t* b, int j, size_t panelStride, int shift) {
+    if (kSingle) return widen(b, shift);
+    const uint32_t* words = b + static_cast<size_t>(j / 2) * panelStride;
+    return j % 2 == 0 ? widenLow(words) : widenHigh(words);
+  }
+};
+
 // MR x (NV * 16) outputs from row m0, 16-lane column j0.
-template <int MR, int NV, bool kPanels>
+template <int MR, int NV, class Columns>
 __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
   V16 acc[MR][NV];
   // Lanes present in the last column; the other columns are always full.
@@ -64,44 +103,19 @@ __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
   for (int i = 0; i < kPointers; ++i) a[i] = g.a + (m0 + 4 * static_cast<size_t>(i)) * g.am;
   const size_t am = g.am;
   const size_t ak = g.ak;
-  const size_t ldb = kPanels ? 32 : g.ldb;
-  const float* b = kPanels ? g.b + (j0 / 2) * g.panelStride + (j0 % 2) * 16 : g.b + j0 * 16;
+  const size_t ldb = Columns::stride(g);
+  const typename Columns::Element* b = Columns::begin(g, j0);
+  const int shift = j0 % 2 == 0 ? 16 : 0;  // of a single narrow column
   const size_t panelStride = g.panelStride;
   // While the first rows pass over a panel the next one is fetched, so that reading memory and
   // computing overlap where few rows share a panel (16 rows of 128 x 128: 117 -> 207 GFLOP/s).
   // Kernels over several panels are bound by memory anyhow; there it would cost.
-  constexpr bool kFetches = kPanels && NV <= 2;
+  constexpr bool kFetches = Columns::kPadded && NV <= 2;
   const size_t ahead = m0 == 0 ? panelStride : 0;
-  const bool masked = !kPanels && NV == 1 && last != 16;
-  if (masked && last == 8) {  // the commonest rank
-    for (size_t k = 0; k < g.k; ++k) {
-      const V16 column = load8(b);
-      for (int m = 0; m < MR; ++m) {
-        acc[m][0] = fma(set1(a[m / 4][static_cast<size_t>(m % 4) * am]), column, acc[m][0]);
-      }
-      for (int i = 0; i < kPointers; ++i) a[i] += ak;
-      b += ldb;
-    }
-  } else if (masked) {
-    for (size_t k = 0; k < g.k; ++k) {
-      const V16 column = load(b, last);
-      for (int m = 0; m < MR; ++m) {
-        acc[m][0] = fma(set1(a[m / 4][static_cast<size_t>(m % 4) * am]), column, acc[m][0]);
-      }
-      for (int i = 0; i < kPointers; ++i) a[i] += ak;
-      b += ldb;
-    }
-  } else {
+  const auto step = [&](const auto& read) __attribute__((always_inline)) {
     for (size_t k = 0; k < g.k; ++k) {
       V16 column[NV];
-      if constexpr (kFetches) {
-        __builtin_prefetch(b + ahead);
-        if (NV > 1) __builtin_prefetch(b + ahead + 16);
-      }
-      for (int j = 0; j < NV; ++j) {
-        column[j] = load(kPanels ? b + static_cast<size_t>(j / 2) * panelStride + (j % 2) * 16
-                                 : b + j * 16);
-      }
+      for (int j = 0; j < NV; ++j) column[j] = read(j);
       for (int m = 0; m < MR; ++m) {
         const V16 x = set1(a[m / 4][static_cast<size_t>(m % 4) * am]);
         for (int j = 0; j < NV; ++j) acc[m][j] = fma(x, column[j], acc[m][j]);
@@ -109,6 +123,23 @@ __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
       for (int i = 0; i < kPointers; ++i) a[i] += ak;
       b += ldb;
     }
+  };
+  if constexpr (!Columns::kPadded && NV == 1) {
+    if (last == 16) {
+      step([&](int) { return load(b); });
+    } else if (last == 8) {  // the commonest rank
+      step([&](int) { return load8(b); });
+    } else {
+      step([&](int) { return load(b, last); });
+    }
+  } else {
+    step([&](int j) {
+      if (kFetches && j == 0) {
+        __builtin_prefetch(b + ahead);
+        if (NV > 1 && sizeof(*b) == sizeof(float)) __builtin_prefetch(b + ahead + 16);
+      }
+      return Columns::read(b, j, panelStride, shift);
+    });
   }
   switch (g.finish) {
     case Finish::store:
@@ -134,7 +165,7 @@ __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
 
 using GemmTile = void (*)(const Gemm&, size_t m0, size_t j0);
 
-template <int NV, bool kPanels, int kRows>
+template <int NV, class Columns, int kRows>
 struct GemmTiles {
   // tile[i]: i rows; index 0 is unused.
   GemmTile tile[kRows + 1];
@@ -142,7 +173,7 @@ struct GemmTiles {
   template <int MR>
   constexpr void fill() {
     if constexpr (MR > 0) {
-      tile[MR] = gemmTile<MR, NV, kPanels>;
+      tile[MR] = gemmTile<MR, NV, Columns>;
       fill<MR - 1>();
     }
   }
@@ -154,11 +185,11 @@ constexpr int maxRows() {
 }
 
 // All rows of one column group, in tiles of nearly equal height.
-template <int NV, bool kPanels>
+template <int NV, class Columns>
 HOTBED_INLINE void gemmColumns(const Gemm& g, size_t j0) {
   constexpr int kRows = maxRows<NV>();
   if constexpr (kRows > 0) {
-    static constexpr GemmTiles<NV, kPanels, kRows> tiles;
+    static constexpr GemmTiles<NV, Columns, kRows> tiles;
     const size_t count = divideUp(g.m, kRows);
     for (size_t i = 0; i < count; ++i) {
       const size_t begin = g.m * i / count;
@@ -169,32 +200,36 @@ HOTBED_INLINE void gemmColumns(const Gemm& g, size_t j0) {
 
 // Columns [columnBegin, columnEnd) of 16 lanes; g.n bounds the last one. Panel kernels on wide
 // lanes work on whole panels, whose padding columns are computed and dropped.
-template <bool kPanels>
+template <class Columns, class Single>
 void gemmRange(const Gemm& g, size_t columnBegin, size_t columnEnd) {
   if (g.m == 0) return;
   const int widest = columnsFor(g.m);
   size_t j = columnBegin;
-  // A group of several columns has to end inside n (its last column may be partial with panels,
-  // whose padding can be read).
-  const size_t whole = kPanels ? columnEnd : minSize(columnEnd, g.n / 16);
+  // A group of several columns has to end inside n; in panels its last column may be short, as the
+  // padding can be read.
+  const size_t whole = Columns::kPadded ? columnEnd : minSize(columnEnd, g.n / 16);
   if (widest >= 8) {
-    for (; j + 8 <= whole; j += 8) gemmColumns<8, kPanels>(g, j);
+    for (; j + 8 <= whole; j += 8) gemmColumns<8, Columns>(g, j);
   }
   if (widest >= 4) {
-    for (; j + 4 <= whole; j += 4) gemmColumns<4, kPanels>(g, j);
+    for (; j + 4 <= whole; j += 4) gemmColumns<4, Columns>(g, j);
   }
   if (widest >= 2) {
-    for (; j + 2 <= whole; j += 2) gemmColumns<2, kPanels>(g, j);
+    for (; j + 2 <= whole; j += 2) gemmColumns<2, Columns>(g, j);
   }
-  for (; j < columnEnd; ++j) gemmColumns<1, kPanels>(g, j);
+  for (; j < columnEnd; ++j) gemmColumns<1, Single>(g, j);
 }
 
 }  // namespace
 
-void gemmRows(const Gemm& g) { gemmRange<false>(g, 0, divideUp(g.n, 16)); }
+void gemmRows(const Gemm& g) { gemmRange<RowColumns, RowColumns>(g, 0, divideUp(g.n, 16)); }
 
 void gemmPanels(const Gemm& g, size_t columnBegin, size_t columnEnd) {
-  gemmRange<true>(g, columnBegin, columnEnd);
+  if (g.narrow) {
+    gemmRange<NarrowColumns<false>, NarrowColumns<true>>(g, columnBegin, columnEnd);
+  } else {
+    gemmRange<PanelColumns, PanelColumns>(g, columnBegin, columnEnd);
+  }
 }
 
 }  // namespace hotbed::kernels::HOTBED_PATH

@@ -7,6 +7,8 @@
 #pragma once
 
 #include "kernels/path.h"
+//
+#include "kernels/linear.h"
 
 namespace hotbed::kernels::HOTBED_PATH {
 
@@ -28,7 +30,8 @@ struct Gemm {
   size_t ak = 1;
   const float* b = nullptr;
   size_t ldb = 0;
-  size_t panelStride = 0;
+  const uint32_t* narrow = nullptr;  // narrow panels, in place of b where set
+  size_t panelStride = 0;            // in elements of b or narrow
   float* c = nullptr;
   size_t ldc = 0;
   Finish finish = Finish::store;
@@ -36,9 +39,19 @@ struct Gemm {
   const float* bias = nullptr;
 };
 
+// B = the panels of w, from row k0 on and from panel column0 / 32 on.
+HOTBED_INLINE void setPanels(Gemm& g, const PackedLinear& w, size_t k0, size_t column0) {
+  const size_t row = column0 / kPanelWidth * w.dIn + k0;
+  const size_t width = w.narrowPanels ? kPanelWidth / 2 : kPanelWidth;
+  g.b = w.narrowPanels ? nullptr : w.panels + row * width;
+  g.narrow = w.narrowPanels ? w.narrowPanels + row * width : nullptr;
+  g.panelStride = w.dIn * width;
+}
+
 // All of C, B row-major.
 void gemmRows(const Gemm& g);
-// Columns [columnBegin, columnEnd) of C, counted in 16 lanes, B in panels; g.n bounds the last one.
+// Columns [columnBegin, columnEnd) of C, counted in 16 lanes, B in panels; columnBegin is even, g.n
+// bounds the last one.
 // The padding columns of the last panel are computed and dropped.
 void gemmPanels(const Gemm& g, size_t columnBegin, size_t columnEnd);
 

@@ -22,8 +22,7 @@ void tileLogits(const float* x, size_t ldx, const PackedLinear& weight, size_t r
   g.k = weight.dIn;
   g.a = x + rowBegin * ldx;
   g.am = ldx;
-  g.b = weight.panels + begin * weight.dIn;
-  g.panelStride = kPanelWidth * weight.dIn;
+  setPanels(g, weight, 0, begin);
   g.c = c;
   g.ldc = ldc;
   g.finish = weight.bias ? Finish::bias : Finish::store;
@@ -186,8 +185,7 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
         g.k = slabIds;
         g.a = slab;
         g.am = slabWidth;
-        g.b = args.weightTransposed.panels + firstTile * kVocabTile * kPanelWidth;
-        g.panelStride = vocab * kPanelWidth;
+        setPanels(g, args.weightTransposed, firstTile * kVocabTile, 0);
         g.c = args.dx + rowBegin * args.lddx;
         g.ldc = args.lddx;
         g.finish = firstTile == 0 ? Finish::store : Finish::carry;

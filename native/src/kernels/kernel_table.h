@@ -31,6 +31,9 @@ struct KernelTable {
 
   void (*packLinear)(ThreadPool&, const PackLinearArgs&);
   void (*packLinearTransposed)(ThreadPool&, const PackLinearArgs&);
+  // Narrows `floats` packed floats to bf16; false, with `out` undefined, when one of them is not
+  // exactly a bf16 number.
+  bool (*narrowPanels)(ThreadPool&, const float* panels, size_t floats, uint32_t* out);
   void (*linear)(ThreadPool&, const LinearArgs&);
 
   void (*loraForward)(ThreadPool&, const LoraForwardArgs&);

@@ -18,6 +18,25 @@ HOTBED_INLINE V16 set1(float x) {
   return {v, v};
 }
 HOTBED_INLINE V16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+// Sixteen narrow panel words: columns 0-15 (low halves) or 16-31 (high halves).
+HOTBED_INLINE __m256i loadWords(const uint32_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+HOTBED_INLINE V16 widenLow(const uint32_t* p) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(loadWords(p), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(loadWords(p + 8), 16))};
+}
+HOTBED_INLINE V16 widenHigh(const uint32_t* p) {
+  const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(loadWords(p), mask)),
+          _mm256_castsi256_ps(_mm256_and_si256(loadWords(p + 8), mask))};
+}
+HOTBED_INLINE V16 widen(const uint32_t* p, int shift) {  // 16: low halves, 0: high halves
+  const __m128i count = _mm_cvtsi32_si128(shift);
+  const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_sll_epi32(loadWords(p), count), mask)),
+          _mm256_castsi256_ps(_mm256_and_si256(_mm256_sll_epi32(loadWords(p + 8), count), mask))};
+}
 HOTBED_INLINE void store(float* p, V16 a) {
   _mm256_storeu_ps(p, a.lo);
   _mm256_storeu_ps(p + 8, a.hi);

@@ -15,6 +15,19 @@ struct M16 {
 HOTBED_INLINE V16 zero() { return {_mm512_setzero_ps()}; }
 HOTBED_INLINE V16 set1(float x) { return {_mm512_set1_ps(x)}; }
 HOTBED_INLINE V16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+// Sixteen narrow panel words: columns 0-15 (low halves) or 16-31 (high halves).
+HOTBED_INLINE V16 widenLow(const uint32_t* p) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
+}
+HOTBED_INLINE V16 widenHigh(const uint32_t* p) {
+  const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), mask))};
+}
+HOTBED_INLINE V16 widen(const uint32_t* p, int shift) {  // 16: low halves, 0: high halves
+  const __m512i words = _mm512_sll_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift));
+  const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return {_mm512_castsi512_ps(_mm512_and_si512(words, mask))};
+}
 HOTBED_INLINE void store(float* p, V16 a) { _mm512_storeu_ps(p, a.v); }
 // Lanes below n, 0 <= n <= 16.
 HOTBED_INLINE M16 firstLanes(size_t n) { return {static_cast<__mmask16>((1u << n) - 1u)}; }

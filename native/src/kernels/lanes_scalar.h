@@ -10,6 +10,17 @@ struct M16 {
   bool m[16];
 };
 
+HOTBED_INLINE uint32_t laneToBits(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+HOTBED_INLINE float laneFromBits(uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
 #define HOTBED_LANES(expression)                              \
   V16 result;                                                 \
   for (size_t l = 0; l < 16; ++l) result.v[l] = (expression); \
@@ -23,6 +34,12 @@ struct M16 {
 HOTBED_INLINE V16 set1(float x) { HOTBED_LANES(x); }
 HOTBED_INLINE V16 zero() { return set1(0.0f); }
 HOTBED_INLINE V16 load(const float* p) { HOTBED_LANES(p[l]); }
+// Sixteen narrow panel words: columns 0-15 (low halves) or 16-31 (high halves).
+HOTBED_INLINE V16 widenLow(const uint32_t* p) { HOTBED_LANES(laneFromBits(p[l] << 16)); }
+HOTBED_INLINE V16 widenHigh(const uint32_t* p) { HOTBED_LANES(laneFromBits(p[l] & 0xFFFF0000u)); }
+HOTBED_INLINE V16 widen(const uint32_t* p, int shift) {  // 16: low halves, 0: high halves
+  HOTBED_LANES(laneFromBits((p[l] << shift) & 0xFFFF0000u));
+}
 HOTBED_INLINE void store(float* p, V16 a) {
   for (size_t l = 0; l < 16; ++l) p[l] = a.v[l];
 }
@@ -70,17 +87,6 @@ HOTBED_INLINE float maxTree(V16 a) {
     }
   }
   return a.v[0];
-}
-
-HOTBED_INLINE uint32_t laneToBits(float x) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-HOTBED_INLINE float laneFromBits(uint32_t bits) {
-  float x;
-  __builtin_memcpy(&x, &bits, sizeof x);
-  return x;
 }
 
 HOTBED_INLINE float scaleLane(float p, float shifted) {

@@ -43,6 +43,28 @@ void packLinearTransposed(ThreadPool& pool, const PackLinearArgs& args) {
   pack(pool, args.w, 1, args.ldw, args.dIn, args.dOut, args.panels);
 }
 
+bool narrowPanels(ThreadPool& pool, const float* panels, size_t floats, uint32_t* out) {
+  constexpr size_t kRowsPerTask = 4096;
+  const size_t rows = floats / kPanelWidth;
+  // Set by any task, to the same value: the order does not matter.
+  bool* inexact = static_cast<bool*>(pool.shared(sizeof(bool)));
+  *inexact = false;
+  pool.forEach(divideUp(rows, kRowsPerTask), [=](size_t task, size_t) {
+    uint32_t rest = 0;
+    const size_t end = minSize((task + 1) * kRowsPerTask, rows);
+    for (size_t row = task * kRowsPerTask; row < end; ++row) {
+      uint32_t bits[kPanelWidth];
+      __builtin_memcpy(bits, panels + row * kPanelWidth, sizeof bits);
+      for (size_t l = 0; l < kPanelWidth / 2; ++l) {
+        rest |= bits[l] | bits[16 + l];
+        out[row * 16 + l] = bits[l] >> 16 | (bits[16 + l] & 0xFFFF0000u);
+      }
+    }
+    if (rest & 0xFFFFu) __atomic_store_n(inexact, true, __ATOMIC_RELAXED);
+  });
+  return !*inexact;
+}
+
 void linear(ThreadPool& pool, const LinearArgs& args) {
   const PackedLinear& w = args.weight;
   const size_t rowBlocks = divideUp(args.rows, kRowBlock);
@@ -66,8 +88,7 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
     g.k = w.dIn;
     g.a = args.x + rowBegin * args.ldx;
     g.am = args.ldx;
-    g.b = w.panels;
-    g.panelStride = w.dIn * kPanelWidth;
+    setPanels(g, w, 0, 0);
     g.c = args.y + rowBegin * args.ldy;
     g.ldc = args.ldy;
     g.finish = w.bias ? Finish::bias : Finish::store;

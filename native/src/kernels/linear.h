@@ -5,10 +5,14 @@
 // (p, k, c) = W[p*32 + c][k], columns beyond dOut are +0. The layout is the same on every path.
 // The input gradient dX = dY W (chain over d_out) is the same kernel on packLinearTransposed's
 // panels, whose `dOut` is the layer's d_in and whose `dIn` is the layer's d_out.
+// Weights that are bf16 by nature may be narrowed after packing: half the memory and half the
+// reading, widened exactly inside the kernel, so the same bits. Narrow panels hold for each (p, k)
+// 16 words, word l = bf16 of column l | bf16 of column 16 + l << 16: one shift or mask widens them.
 // rows = 0 is allowed. y must not overlap x. Leading dimensions count floats.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace hotbed::kernels {
 
@@ -25,7 +29,12 @@ struct PackedLinear {
   size_t dOut = 0;
   size_t dIn = 0;
   const float* bias = nullptr;  // [dOut] or none
+  // Narrow panels, 64-byte aligned; used in place of `panels` where set.
+  const uint32_t* narrowPanels = nullptr;
 };
+
+// 32-bit words that packedLinearFloats floats take when narrowed.
+inline constexpr size_t narrowPanelWords(size_t floats) { return floats / 2; }
 
 struct LinearArgs {
   const float* x = nullptr;

@@ -13,6 +13,7 @@ const KernelTable& table() {
       HOTBED_STRINGIFY(HOTBED_PATH),
       packLinear,
       packLinearTransposed,
+      narrowPanels,
       linear,
       loraForward,
       loraBackward,

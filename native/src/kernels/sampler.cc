@@ -58,56 +58,90 @@ HOTBED_INLINE unsigned survivingLanes(const SampleArgs& args, const Survivors& s
   return bits;
 }
 
-// N11's function of l' over the survivors; absent lanes are not touched, empty tiles not merged.
-float survivorLse(const SampleArgs& args, const Survivors& survivors) {
+struct Partial {
+  float max;
+  float sum;
+};
+
+// One tile of N11 over ids [begin, begin + n), all alive.
+Partial wholeTile(const SampleArgs& args, size_t begin, size_t n) {
   const V16 temperature = set1(args.temperature);
+  V16 m = set1(-kInfinity);
+  for (size_t j = 0; j < n; j += 16) {
+    const size_t lanes = minSize(16, n - j);
+    const V16 scaled = div(load(args.logits + begin + j, lanes), temperature);
+    m = select(firstLanes(lanes), maxKeep(m, scaled), m);
+  }
+  const float max = maxTree(m);
+  V16 sum = zero();
+  for (size_t j = 0; j < n; j += 16) {
+    const size_t lanes = minSize(16, n - j);
+    const V16 scaled = div(load(args.logits + begin + j, lanes), temperature);
+    sum = select(firstLanes(lanes), add(sum, exp16(sub(scaled, set1(max)))), sum);
+  }
+  return {max, sumTree(sum)};
+}
+
+// The same over the survivors only: absent lanes are not touched. False when none is there.
+bool maskedTile(const SampleArgs& args, const Survivors& survivors, size_t begin, size_t n,
+                Partial& tile) {
+  const V16 temperature = set1(args.temperature);
+  float maxLanes[16], sumLanes[16] = {};
+  for (float& lane : maxLanes) lane = -kInfinity;
+  unsigned kept[kVocabTile / 16];
+  unsigned any = 0;
+  for (size_t j = 0; j < n; j += 16) {
+    const size_t lanes = minSize(16, n - j);
+    const unsigned bits = survivingLanes(args, survivors, begin + j, lanes);
+    kept[j / 16] = bits;
+    any |= bits;
+    if (!bits) continue;
+    float scaled[16];
+    store(scaled, div(load(args.logits + begin + j, lanes), temperature));
+    for (size_t l = 0; l < 16; ++l) {
+      if ((bits >> l & 1) && scaled[l] > maxLanes[l]) maxLanes[l] = scaled[l];
+    }
+  }
+  if (!any) return false;
+  tile.max = maxTree(load(maxLanes));
+  for (size_t j = 0; j < n; j += 16) {
+    const unsigned bits = kept[j / 16];
+    if (!bits) continue;
+    float p[16];
+    const V16 scaled = div(load(args.logits + begin + j, minSize(16, n - j)), temperature);
+    store(p, exp16(sub(scaled, set1(tile.max))));
+    for (size_t l = 0; l < 16; ++l) {
+      if (bits >> l & 1) sumLanes[l] = sumLanes[l] + p[l];
+    }
+  }
+  tile.sum = sumTree(load(sumLanes));
+  return true;
+}
+
+// N11's function of l' over the survivors; tiles without one are not merged.
+float survivorLse(const SampleArgs& args, const Survivors& survivors) {
   bool first = true;
-  float max = 0;
-  float sum = 0;
+  Partial carried{0, 0};
   for (size_t begin = 0; begin < args.idLimit; begin += kVocabTile) {
     const size_t n = minSize(kVocabTile, args.idLimit - begin);
-    float maxLanes[16], sumLanes[16] = {};
-    for (float& lane : maxLanes) lane = -kInfinity;
-    unsigned kept[kVocabTile / 16];
-    unsigned any = 0;
-    for (size_t j = 0; j < n; j += 16) {
-      const size_t lanes = minSize(16, n - j);
-      const unsigned bits = survivingLanes(args, survivors, begin + j, lanes);
-      kept[j / 16] = bits;
-      any |= bits;
-      if (!bits) continue;
-      float scaled[16];
-      store(scaled, div(load(args.logits + begin + j, lanes), temperature));
-      for (size_t l = 0; l < 16; ++l) {
-        if ((bits >> l & 1) && scaled[l] > maxLanes[l]) maxLanes[l] = scaled[l];
-      }
+    Partial tile;
+    if (survivors.all) {
+      tile = wholeTile(args, begin, n);
+    } else if (!maskedTile(args, survivors, begin, n, tile)) {
+      continue;
     }
-    if (!any) continue;
-    const float tileMax = maxTree(load(maxLanes));
-    for (size_t j = 0; j < n; j += 16) {
-      const unsigned bits = kept[j / 16];
-      if (!bits) continue;
-      float p[16];
-      const V16 scaled = div(load(args.logits + begin + j, minSize(16, n - j)), temperature);
-      store(p, exp16(sub(scaled, set1(tileMax))));
-      for (size_t l = 0; l < 16; ++l) {
-        if (bits >> l & 1) sumLanes[l] = sumLanes[l] + p[l];
-      }
-    }
-    const float tileSum = sumTree(load(sumLanes));
     if (first) {
-      max = tileMax;
-      sum = tileSum;
+      carried = tile;
       first = false;
       continue;
     }
-    const float merged = tileMax > max ? tileMax : max;
-    const V16 a = exp16(set1(max - merged));
-    const V16 b = exp16(set1(tileMax - merged));
-    sum = firstLane(fma(set1(sum), a, mul(set1(tileSum), b)));
-    max = merged;
+    const float merged = tile.max > carried.max ? tile.max : carried.max;
+    const V16 a = exp16(set1(carried.max - merged));
+    const V16 b = exp16(set1(tile.max - merged));
+    carried.sum = firstLane(fma(set1(carried.sum), a, mul(set1(tile.sum), b)));
+    carried.max = merged;
   }
-  return max + log1(sum);
+  return carried.max + log1(carried.sum);
 }
 
 // Applies top-k, then top-p, by taking candidates off a heap in order.
@@ -156,55 +190,77 @@ Survivors applyMasks(const SampleArgs& args, Candidate* heap) {
   return survivors;
 }
 
+// The best finite-or-infinite logit, ties to the lowest id; -1 when all are NaN.
 int32_t argmax(const SampleArgs& args) {
-  int32_t token = -1;
-  float best = 0;
-  for (size_t id = 0; id < args.idLimit; ++id) {
-    const float logit = args.logits[id];
-    if (logit != logit || (token >= 0 && !(logit > best))) continue;
-    best = logit;
-    token = static_cast<int32_t>(id);
+  V16 m = set1(-kInfinity);
+  for (size_t j = 0; j < args.idLimit; j += 16) {
+    const size_t lanes = minSize(16, args.idLimit - j);
+    m = maxKeep(m, load(args.logits + j, lanes, m));
   }
-  return token;
+  const V16 best = set1(maxTree(m));
+  for (size_t j = 0; j < args.idLimit; j += 16) {
+    const size_t lanes = minSize(16, args.idLimit - j);
+    const unsigned bits = laneBits(equal(best, load(args.logits + j, lanes))) & ((1u << lanes) - 1);
+    if (bits) return static_cast<int32_t>(j) + __builtin_ctz(bits);
+  }
+  return -1;
 }
 
-// argmax of l' - log(-log u) over the survivors, 64 ids (16 Philox counters) at a time.
+// l' - log(-log u) of one id.
+float drawValue(const SampleArgs& args, size_t id) {
+  uint32_t words[4] = {static_cast<uint32_t>(id >> 2), args.drawIndex, args.sampleIndex,
+                       kDomainSample};
+  philox1(args.seed, words);
+  const V16 gumbel = log16(neg(log16(set1(uniformOf(words[id & 3])))));
+  return firstLane(sub(div(set1(args.logits[id]), set1(args.temperature)), gumbel));
+}
+
+// argmax of l' - log(-log u) over the survivors, 64 ids (16 Philox counters) at a time. The largest
+// logit survives every mask and is tried first, so that most of the others are seen to be hopeless
+// without a draw.
 int32_t drawToken(const SampleArgs& args, const Survivors& survivors) {
   const V16 temperature = set1(args.temperature);
-  int32_t token = -1;
-  float best = 0;
+  int32_t token = argmax(args);
+  if (token < 0) return token;
+  float best = drawValue(args, static_cast<size_t>(token));
+  if (best != best) {  // Inf / Inf: others may still have a value
+    token = -1;
+    best = -kInfinity;
+  }
   for (size_t begin = 0; begin < args.idLimit; begin += 64) {
     const size_t n = minSize(64, args.idLimit - begin);
-    // Lanes that survive and can still win; NaN candidates drop out in the comparison.
     unsigned wanted[4] = {};
     unsigned any = 0;
     for (size_t j = 0; j < n; j += 16) {
       const size_t lanes = minSize(16, n - j);
-      unsigned bits = survivingLanes(args, survivors, begin + j, lanes);
-      if (bits && token >= 0) {
-        const V16 scaled = div(load(args.logits + begin + j, lanes), temperature);
-        const V16 ceiling = add(scaled, set1(kLargestGumbel));
-        bits &= ~laneBits(less(ceiling, set1(best)));
+      const V16 scaled = div(load(args.logits + begin + j, lanes), temperature);
+      const unsigned hopeless = laneBits(less(add(scaled, set1(kLargestGumbel)), set1(best)));
+      if (((1u << lanes) - 1) & ~hopeless) {
+        wanted[j / 16] = survivingLanes(args, survivors, begin + j, lanes) & ~hopeless;
       }
-      wanted[j / 16] = bits;
-      any |= bits;
+      any |= wanted[j / 16];
     }
     if (!any) continue;
     uint32_t words[64];
     philox16(args.seed, static_cast<uint32_t>(begin >> 2), args.drawIndex, args.sampleIndex,
              kDomainSample, words);
     for (size_t j = 0; j < n; j += 16) {
-      const unsigned bits = wanted[j / 16];
-      if (!bits) continue;
+      if (!wanted[j / 16]) continue;
       float u[16], values[16];
       for (size_t l = 0; l < 16; ++l) u[l] = uniformOf(words[j + l]);
       const V16 scaled = div(load(args.logits + begin + j, minSize(16, n - j)), temperature);
-      store(values, sub(scaled, log16(neg(log16(load(u))))));
-      for (size_t l = 0; l < 16; ++l) {
-        if (!(bits >> l & 1) || values[l] != values[l]) continue;
-        if (token >= 0 && !(values[l] > best)) continue;
+      const V16 value = sub(scaled, log16(neg(log16(load(u)))));
+      // Not below the best so far; NaN drops out.
+      unsigned bits =
+          wanted[j / 16] & (laneBits(less(set1(best), value)) | laneBits(equal(set1(best), value)));
+      if (!bits) continue;
+      store(values, value);
+      for (; bits != 0; bits &= bits - 1) {
+        const unsigned l = static_cast<unsigned>(__builtin_ctz(bits));
+        const int32_t id = static_cast<int32_t>(begin + j + l);
+        if (token >= 0 && !(values[l] > best) && !(values[l] == best && id < token)) continue;
         best = values[l];
-        token = static_cast<int32_t>(begin + j + l);
+        token = id;
       }
     }
   }

@@ -131,8 +131,7 @@ void attentionBackward(ThreadPool&, const AttentionBackwardArgs& args) {
   }
 }
 
-void attentionBackwardGroups(ThreadPool& pool, const AttentionBackwardGroup* groups,
-                             size_t count) {
+void attentionBackwardGroups(ThreadPool& pool, const AttentionBackwardGroup* groups, size_t count) {
   for (size_t g = 0; g < count; ++g) {
     for (size_t run = 0; run < groups[g].runCount; ++run) {
       attentionBackward(pool, groups[g].runs[run]);

@@ -1,9 +1,19 @@
+#include <cstring>
+
 #include "kernels/reference/reference.h"
 
 namespace hotbed::kernels::reference {
 
 namespace {
 float panelElement(const PackedLinear& w, size_t out, size_t k) {
+  if (w.narrowPanels) {
+    const size_t column = out % kPanelWidth;
+    const uint32_t word = w.narrowPanels[((out / kPanelWidth) * w.dIn + k) * 16 + column % 16];
+    const uint32_t bits = column < 16 ? word << 16 : word & 0xFFFF0000u;
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+  }
   return w.panels[(out / kPanelWidth) * kPanelWidth * w.dIn + k * kPanelWidth + out % kPanelWidth];
 }
 }  // namespace
@@ -32,6 +42,18 @@ void packLinearTransposed(ThreadPool&, const PackLinearArgs& args) {
       }
     }
   }
+}
+
+bool narrowPanels(ThreadPool&, const float* panels, size_t floats, uint32_t* out) {
+  for (size_t i = 0; i < floats; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &panels[i], sizeof bits);
+    if (bits & 0xFFFFu) return false;
+    const size_t column = i % kPanelWidth;
+    uint32_t& word = out[i / kPanelWidth * 16 + column % 16];
+    word = column < 16 ? bits >> 16 : word | bits;
+  }
+  return true;
 }
 
 void linear(ThreadPool&, const LinearArgs& args) {

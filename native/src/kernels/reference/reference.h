@@ -34,6 +34,7 @@ float uniformOf(uint32_t word);
 
 void packLinear(ThreadPool&, const PackLinearArgs&);
 void packLinearTransposed(ThreadPool&, const PackLinearArgs&);
+bool narrowPanels(ThreadPool&, const float* panels, size_t floats, uint32_t* out);
 void linear(ThreadPool&, const LinearArgs&);
 void loraForward(ThreadPool&, const LoraForwardArgs&);
 void loraBackward(ThreadPool&, const LoraBackwardArgs&);

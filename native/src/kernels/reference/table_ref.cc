@@ -8,6 +8,7 @@ const KernelTable& table() {
       "reference",
       packLinear,
       packLinearTransposed,
+      narrowPanels,
       linear,
       loraForward,
       loraBackward,
