@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import {
   DomainError,
   IdempotencyConflict,
@@ -82,9 +83,7 @@ function encodeHead(head: Head, item: AppendItem, perWrite: EncodedEvent[][]): o
         adapter: head.adapterId,
         first: head.first.toString(),
         last: head.last.toString(),
-        versions: operationsOf(head.adapterId, item, perWrite)
-          .filter((operation) => operation.opIndex >= head.first && operation.opIndex <= head.last)
-          .map((operation) => operation.offset),
+        versions: offsetsOf(head, item, perWrite),
       };
     case 'apply':
       return {
@@ -120,52 +119,49 @@ function encodeRequest(request: Request, item: AppendItem, perWrite: EncodedEven
   };
 }
 
-/** OperationAccepted events of one adapter in the item: index and place in their write. */
-function operationsOf(adapterId: string, item: AppendItem, perWrite: EncodedEvent[][], type = 'OperationAccepted') {
-  const write = item.writes.findIndex((w) => w.streamId === streamIdOf('adapter', adapterId));
-  return (perWrite[write] ?? []).flatMap((event, offset) =>
-    event.type === type ? [{ opIndex: BigInt((event.payload as { opIndex: string }).opIndex), offset }] : [],
+/** Where the OperationAccepted events first..last stand in the write to their adapter's stream. */
+function offsetsOf(head: Extract<Head, { change: 'accept' }>, item: AppendItem, perWrite: EncodedEvent[][]): number[] {
+  const write = item.writes.findIndex((w) => w.streamId === streamIdOf('adapter', head.adapterId));
+  const events = perWrite[write] ?? [];
+  return opIndexesOf(head).map((opIndex) =>
+    events.findIndex(
+      (event) => event.type === 'OperationAccepted' && (event.payload as OperationRef).opIndex === opIndex.toString(),
+    ),
   );
 }
 
-/** The operation indices that the function checks are those that are hashed. */
-function assertHeadsMatchEvents(item: AppendItem, perWrite: EncodedEvent[][]): void {
-  const claimed = new Map<string, number>();
-  for (const head of item.heads ?? []) {
-    const types = HEAD_EVENTS[head.change];
-    const found = types.flatMap((type) =>
-      type === 'AdapterCreated'
-        ? perWrite
-            .flat()
-            .filter((e) => e.type === type && (e.payload as { adapterId: string }).adapterId === head.adapterId)
-            .length > 0
-          ? [0n]
-          : []
-        : operationsOf(head.adapterId, item, perWrite, type).map((operation) => operation.opIndex),
-    );
-    const wanted: bigint[] = head.change === 'create' ? [0n] : [];
-    if (head.change === 'accept') for (let n = head.first; n <= head.last; n++) wanted.push(n);
-    if (head.change === 'apply') wanted.push(head.opIndex);
-    if (wanted.length === 0 || !wanted.every((n) => found.includes(n))) {
-      throw new TypeError(
-        `${head.change} of adapter ${head.adapterId} does not match the item's ${types.join(' or ')}`,
-      );
-    }
-    claimed.set(head.change, (claimed.get(head.change) ?? 0) + wanted.length);
-  }
-  for (const [change, types] of Object.entries(HEAD_EVENTS)) {
-    const events = perWrite.flat().filter((event) => types.includes(event.type)).length;
-    if (events !== (claimed.get(change) ?? 0)) {
-      throw new TypeError(`${types.join(' and ')} go with one adapter head change "${change}" each`);
-    }
-  }
+interface OperationRef {
+  adapterId: string;
+  opIndex: string;
 }
 
-const HEAD_EVENTS: Record<Head['change'], string[]> = {
-  create: ['AdapterCreated'],
-  accept: ['OperationAccepted'],
-  apply: ['OperationApplied', 'OperationFailed'],
+function opIndexesOf(head: Head): bigint[] {
+  if (head.change === 'create') return [0n];
+  if (head.change === 'apply') return [head.opIndex];
+  return Array.from({ length: Number(head.last - head.first) + 1 }, (_, i) => head.first + BigInt(i));
+}
+
+const CHANGE_OF: Readonly<Record<string, Head['change']>> = {
+  AdapterCreated: 'create',
+  OperationAccepted: 'accept',
+  OperationApplied: 'apply',
+  OperationFailed: 'apply',
 };
+
+/** The operation indices that the function checks are those that are hashed, each once. */
+function assertHeadsMatchEvents(item: AppendItem, perWrite: EncodedEvent[][]): void {
+  const claimed = (item.heads ?? []).flatMap((head) =>
+    opIndexesOf(head).map((opIndex) => `${head.change} ${head.adapterId} ${opIndex}`),
+  );
+  const hashed = perWrite.flat().flatMap((event) => {
+    const change = CHANGE_OF[event.type];
+    const { adapterId, opIndex = '0' } = event.payload as OperationRef;
+    return change === undefined ? [] : [`${change} ${adapterId} ${opIndex}`];
+  });
+  if (!isDeepStrictEqual(claimed.sort(), hashed.sort())) {
+    throw new TypeError(`adapter head changes (${claimed.join(', ')}) and events (${hashed.join(', ')}) differ`);
+  }
+}
 
 /** Parameters of `SELECT es.append($1, $2, $3)`. */
 export function appendParameters(items: readonly EncodedItem[]): unknown[] {
@@ -213,7 +209,7 @@ export function readOutcomes(result: AppendReply): ItemOutcome[] {
 
 function refusal(error: Record<string, string> & { code: string }): Error {
   const field = (name: string): string => error[name] ?? '';
-  const conflict = (message: string, context: Record<string, string>): DomainError =>
+  const conflict = (message: string, context: Record<string, string | number>): DomainError =>
     new DomainError('Conflict', error.code, message, { context });
   switch (error.code) {
     case 'version_conflict':
@@ -238,7 +234,7 @@ function refusal(error: Record<string, string> & { code: string }): Error {
     case 'request_answered':
       return conflict(
         `prompt ${field('prompt')} of request ${field('request')} was ${error.code === 'request_exists' ? 'asked' : 'answered'} before`,
-        { requestId: field('request'), promptIndex: Number(field('prompt')) } as never,
+        { requestId: field('request'), promptIndex: Number(field('prompt')) },
       );
     default:
       return new Error(`es.append refused with an unknown code: ${JSON.stringify(error)}`);

@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { mkdir, open, readFile, readdir, rename, rm, stat } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import {
   DomainError,
   InvalidInput,
@@ -31,7 +31,11 @@ export class FileBlobStore implements BlobStore {
   private readonly knownFolders = new Set<string>();
   private readonly usedBytes = new Map<string, Promise<{ bytes: number }>>();
 
-  constructor(private readonly options: FileBlobStoreOptions) {}
+  private readonly root: string;
+
+  constructor(private readonly options: FileBlobStoreOptions) {
+    this.root = resolve(options.root);
+  }
 
   /** @throws TooMany `blob_quota`; Unavailable `blob_store_full` */
   async put(tenantId: string, bytes: Uint8Array, mediaType: string): Promise<BlobRef> {
@@ -104,7 +108,7 @@ export class FileBlobStore implements BlobStore {
   }
 
   async temporaryPath(): Promise<string> {
-    const folder = join(this.options.root, 'tmp');
+    const folder = join(this.root, 'tmp');
     await withDiskErrors(() => this.ensureFolder(folder));
     return join(folder, randomUUID());
   }
@@ -118,7 +122,7 @@ export class FileBlobStore implements BlobStore {
         : [{ path: 'digest', message: 'expected 64 lower-case hex digits' }]),
     ];
     if (problems.length > 0) throw new InvalidInput(problems);
-    return join(this.options.root, tenantId.toLowerCase(), digest.slice(0, 2), digest);
+    return join(this.root, tenantId.toLowerCase(), digest.slice(0, 2), digest);
   }
 
   private async has(path: string): Promise<boolean> {
@@ -138,9 +142,10 @@ export class FileBlobStore implements BlobStore {
 
   private async ensureFolder(folder: string): Promise<void> {
     if (this.knownFolders.has(folder)) return;
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    await syncFolder(dirname(folder));
-    await syncFolder(dirname(dirname(folder)));
+    const firstMade = await mkdir(folder, { recursive: true, mode: 0o700 });
+    for (let made = folder; firstMade !== undefined && made.length >= firstMade.length; made = dirname(made)) {
+      await syncFolder(dirname(made));
+    }
     this.knownFolders.add(folder);
   }
 
@@ -148,7 +153,7 @@ export class FileBlobStore implements BlobStore {
   private async reserve(tenantId: string, size: number): Promise<void> {
     const quota = this.options.quotaBytesPerTenant;
     if (quota === undefined) return;
-    const counting = this.usedBytes.get(tenantId) ?? folderBytes(join(this.options.root, tenantId.toLowerCase()));
+    const counting = this.usedBytes.get(tenantId) ?? folderBytes(join(this.root, tenantId.toLowerCase()));
     this.usedBytes.set(tenantId, counting);
     const used = await counting;
     if (used.bytes + size > quota) {

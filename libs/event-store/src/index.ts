@@ -11,6 +11,7 @@ export { ProjectionRunner, type Projection, type ProjectionRunnerOptions } from 
 export { FileBlobStore, type FileBlobStoreOptions } from './file-blob-store';
 export { toDomainError } from './database-errors';
 export { verifyLog, type VerifyOptions } from './verify/verify-log';
+export { blobFolder } from './verify/blob-folder';
 export { readLogRows, verifyDatabase } from './verify/verify-database';
 export {
   parseSeenHead,

@@ -1,6 +1,6 @@
 import pg from 'pg';
-import type { LogRow, SeenHead, VerifyResult } from './log-row';
-import { verifyLog } from './verify-log';
+import type { LogRow, VerifyResult } from './log-row';
+import { verifyLog, type VerifyOptions } from './verify-log';
 
 const BATCH = 1000;
 
@@ -14,7 +14,7 @@ const SELECT_ROWS = `
 /** Verifies the log in a database as of one moment, its own head included. */
 export async function verifyDatabase(
   databaseUrl: string,
-  options: { expectHead?: SeenHead } = {},
+  options: Omit<VerifyOptions, 'recordedHead'> = {},
 ): Promise<VerifyResult> {
   const client = new pg.Client({ connectionString: databaseUrl, application_name: 'hotbed-verify' });
   client.on('error', () => undefined);
@@ -30,7 +30,7 @@ export async function verifyDatabase(
 /** The same inside the caller's transaction. */
 export async function verifySnapshot(
   client: pg.ClientBase,
-  options: { expectHead?: SeenHead } = {},
+  options: Omit<VerifyOptions, 'recordedHead'> = {},
 ): Promise<VerifyResult> {
   const head = await client.query<{ position: string; hash: Buffer }>('SELECT position::text, hash FROM es.log_head');
   const recorded = head.rows[0];

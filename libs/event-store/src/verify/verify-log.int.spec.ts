@@ -1,6 +1,9 @@
+import { readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import pg from 'pg';
 import { newId, streamId } from '#hotbed/contracts';
 import { aRecordReceived, aStreamOfRecords, withTestDatabase } from '#hotbed/event-store/testing';
+import { blobFolder } from './blob-folder';
 import type { SeenHead } from './log-row';
 import { verifyDatabase, verifySnapshot } from './verify-database';
 
@@ -50,6 +53,26 @@ describe('buzz#2637, temple-stuart#499: the chain verifies whatever was written'
     const head = await db.store.head();
     expect(await verifyDatabase(db.url)).toEqual({ ok: true, head });
     expect(await verifyDatabase(db.url, { expectHead: head })).toMatchObject({ ok: true });
+  });
+
+  it('checks payloads in the blob store, and names one that was changed or is missing', async () => {
+    const stream = newId();
+    const metadata = Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`field-${i}`, 'v'.repeat(1024)]));
+    const events = [aRecordReceived(tenant, stream, { metadata })];
+    await db.store.append({ writes: [{ streamId: streamId('data-stream', stream), expected: 'any', events }] });
+    const { position } = await db.store.head();
+    const verify = () => verifyDatabase(db.url, { readBlob: blobFolder(db.blobFolder) });
+    expect(await verify()).toMatchObject({ ok: true });
+    const [file] = readdirSync(db.blobFolder, { recursive: true, encoding: 'utf8' }).filter((f) =>
+      /[0-9a-f]{64}$/.test(f),
+    );
+    const path = join(db.blobFolder, file!);
+    const bytes = readFileSync(path);
+    writeFileSync(path, bytes.toString().replace('v', 'w'));
+    expect(await verify()).toMatchObject({ problem: { kind: 'changed', position } });
+    rmSync(path);
+    expect(await verify()).toMatchObject({ problem: { kind: 'deleted', position } });
+    writeFileSync(path, bytes);
   });
 
   it('refuses times that are no whole milliseconds, before anything is written', async () => {

@@ -8,6 +8,8 @@ export interface VerifyOptions {
   expectHead?: SeenHead;
   /** The head that the log itself keeps: it must be the last row. */
   recordedHead?: SeenHead;
+  /** Reads a blob; null = it is missing. With it, payloads that lie in the blob store are checked, too. */
+  readBlob?: (tenantId: string, digest: string) => Promise<Uint8Array | null>;
 }
 
 /**
@@ -25,12 +27,23 @@ export async function verifyLog(
   const chain = new Chain(options);
   let row: LogRow | null = null;
   for await (const next of rows) {
-    const found = row === null ? null : chain.take(row, next);
+    const found = row === null ? null : (chain.take(row, next) ?? (await checkBlob(row, options)));
     if (found !== null) return { ok: false, problem: found };
     row = next;
   }
-  const found = (row === null ? null : chain.take(row, null)) ?? chain.end();
+  const found = (row === null ? null : (chain.take(row, null) ?? (await checkBlob(row, options)))) ?? chain.end();
   return found === null ? { ok: true, head: chain.head } : { ok: false, problem: found };
+}
+
+/** A payload over the size limit is `{"$blob": {digest, size, mediaType}}`: the digest is hashed, the blob must match. */
+async function checkBlob(row: LogRow, { readBlob }: VerifyOptions): Promise<LogProblem | null> {
+  if (readBlob === undefined || row.data === null) return null;
+  const blob = (JSON.parse(row.data) as { $blob?: { digest: string; size: number } } | null)?.$blob;
+  if (blob === undefined) return null;
+  const bytes = await readBlob(row.tenantId, blob.digest);
+  if (bytes === null) return problem('deleted', row.globalPosition, `its payload, blob ${blob.digest}, is missing`);
+  if (bytes.length === blob.size && hex(sha256(bytes)) === blob.digest) return null;
+  return problem('changed', row.globalPosition, `its payload, blob ${blob.digest}, holds other bytes`);
 }
 
 class Chain {

@@ -30,6 +30,7 @@ export async function testServer(): Promise<TestServer> {
   const folder = join(tmpdir(), `hotbed-test-postgres-${runProcess()}`);
   const record = join(folder, 'server.json');
   if (!(await madeFolder(folder))) return waitFor(record);
+  removeAfterRun(folder);
   const answer = await start(folder).catch((error: unknown) => ({ failed: String(error) }));
   writeFileSync(`${record}.new`, JSON.stringify(answer), { mode: 0o600 });
   renameSync(`${record}.new`, record);
@@ -65,7 +66,7 @@ async function waitFor(record: string): Promise<TestServer> {
 async function start(folder: string): Promise<TestServer> {
   const dataDir = join(folder, 'data');
   const server = await startEmbeddedPostgres({ dataDir, fsync: false, maxConnections: 200 });
-  removeAfter(runProcess(), server.pid, folder);
+  writeFileSync(join(folder, 'server.pid'), String(server.pid));
   const password = readFileSync(join(dataDir, 'admin.password'), 'utf8').trim();
   return {
     admin: `postgres://hotbed_admin:${password}@127.0.0.1:${server.port}`,
@@ -75,14 +76,17 @@ async function start(folder: string): Promise<TestServer> {
   };
 }
 
-function removeAfter(runPid: number, serverPid: number, folder: string): void {
+/** The server ends with the worker that started it; its folder goes when the run and the server are gone. */
+function removeAfterRun(folder: string): void {
   const script = [
-    'while kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null; do sleep 0.2; done',
-    'kill -INT "$2" 2>/dev/null',
-    'while kill -0 "$2" 2>/dev/null; do sleep 0.1; done',
-    'rm -rf "$3"',
+    'while kill -0 "$1" 2>/dev/null; do sleep 0.2; done',
+    'if [ -f "$2/server.pid" ]; then',
+    '  pid=$(cat "$2/server.pid"); kill -INT "$pid" 2>/dev/null',
+    '  while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done',
+    'fi',
+    'rm -rf "$2"',
   ].join('\n');
-  spawn('/bin/sh', ['-c', script, 'hotbed-test-guard', String(runPid), String(serverPid), folder], {
+  spawn('/bin/sh', ['-c', script, 'hotbed-test-guard', String(runProcess()), folder], {
     stdio: 'ignore',
     detached: true,
   }).unref();
