@@ -18,7 +18,7 @@ import { FAILPOINTS, type FailpointName } from '../../apps/gpu-worker/src/failpo
 import { SAMPLING, ScriptedLog, ofType } from '../../apps/gpu-worker/src/testing/scripted-log';
 import { WorkerProcess } from './support/worker-process';
 
-jest.setTimeout(240_000);
+jest.setTimeout(420_000);
 
 const SEED = 20_261_130;
 const ADAPTERS = 4;
@@ -27,7 +27,7 @@ const PROMPTS = [
   [1, 7, 8, 9],
 ];
 /** Long enough that a forward-backward pass is under way when the process ends inside it. */
-const SIZE = { groups: 2, branches: 4, tokens: 16 };
+const SIZE = { groups: 4, branches: 6, tokens: 16 };
 
 const db = withTestDatabase();
 let engine: Engine;
@@ -94,8 +94,8 @@ describe('a worker that is killed again and again', () => {
     }
     const last = WorkerProcess.start(db);
     for (const [i, adapterId] of adapters.entries())
-      await log.applied(adapterId, BigInt(operations[i]!.length), 60_000);
-    for (const { requestId } of requests) await log.answers(requestId, PROMPTS.length, 60_000);
+      await log.applied(adapterId, BigInt(operations[i]!.length), 120_000);
+    for (const { requestId } of requests) await log.answers(requestId, PROMPTS.length, 120_000);
     recoveries.push(...last.recoveries);
     last.kill('SIGTERM');
     expect(await last.exited).toEqual({ code: 0, signal: null });
@@ -125,7 +125,7 @@ describe('a worker that is killed again and again', () => {
 async function undisturbedDigests(log: ScriptedLog, operations: Operation[][]): Promise<string[][]> {
   const adapters = await adaptersWith(log, operations);
   const worker = WorkerProcess.start(db);
-  for (const [i, adapterId] of adapters.entries()) await log.applied(adapterId, BigInt(operations[i]!.length), 60_000);
+  for (const [i, adapterId] of adapters.entries()) await log.applied(adapterId, BigInt(operations[i]!.length), 120_000);
   worker.kill('SIGTERM');
   expect(await worker.exited).toEqual({ code: 0, signal: null });
   return Promise.all(adapters.map((adapterId) => log.digests(adapterId)));

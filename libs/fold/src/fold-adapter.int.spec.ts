@@ -1,15 +1,17 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { int32Tensor, streamId, type Operation } from '#hotbed/contracts';
+import { float32Tensor, int32Tensor, streamId, type Operation } from '#hotbed/contracts';
 import type { Engine } from '#hotbed/engine';
 import {
   ADAPTER,
   A_SPEC,
   CHECKPOINT,
+  Random,
   RecordedEvents,
   STEP,
   WORKER,
+  aScoredGroup,
   aTrainingScript,
   openTinyBase,
 } from '#hotbed/fold/testing';
@@ -127,6 +129,24 @@ describe('folding an adapter', () => {
       engine.tensors(without.adapter, 'weight'),
     ]);
     expect(a).toEqual(b);
+  });
+
+  it('meets an optimizer step on a gradient that is not finite again, as a no-op', async () => {
+    const group = aScoredGroup(new Random(5), 1, 4);
+    const branches = [{ ...group.branches[0]!, logprobs: float32Tensor([-1e9, -1, -1, -1]) }];
+    const overflowing: Operation = {
+      kind: 'forward_backward',
+      loss: { name: 'importance_sampling' },
+      datums: [{ ...group, branches }],
+    };
+    const operations = [overflowing, STEP, CHECKPOINT];
+    const first = await fold(anAdapterWith(operations), 3);
+    expect(first.digests[0]?.result).toMatchObject({ outcome: 'applied', metrics: { lossSum: null } });
+    expect(first.digests[1]?.result).toMatchObject({ outcome: 'failed', code: 'not_finite' });
+    const untouched = await fold(anAdapterWith([]), 0);
+    expect(await engine.tensors(first.adapter, 'weight')).toEqual(await engine.tensors(untouched.adapter, 'weight'));
+    const again = await fold(anAdapterWith(operations, first), 3);
+    expect(digestsOf(again)).toEqual(digestsOf(first));
   });
 
   it('refuses an adapter of another base', async () => {

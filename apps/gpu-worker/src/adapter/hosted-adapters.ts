@@ -70,8 +70,9 @@ export class HostedAdapters {
     await runner.abandon();
   }
 
-  /** Frees the adapters that have been idle longest until `bytes` are below `limit`. */
+  /** Frees policy states that nobody uses, then the adapters idle for longest, until `bytes` are at most `limit`. */
   async evictIdle(bytes: () => number, limit: number): Promise<void> {
+    while (bytes() > limit && (await this.tools.policies.releaseOldest()));
     const now = Date.now();
     const idle = [...this.runners.values()]
       .map((runner) => ({ runner, idleMs: runner.idleMs(now) }))

@@ -63,6 +63,17 @@ export class PolicyStates {
     this.trim();
   }
 
+  /** Lets go of the one that nobody has used for longest. @returns whether there was one that nobody uses now. */
+  async releaseOldest(): Promise<boolean> {
+    for (const [key, entry] of this.entries) {
+      if (entry.users > 0) continue;
+      this.remove(key, entry);
+      await entry.policy.catch(() => undefined);
+      return true;
+    }
+    return false;
+  }
+
   /** Lets go of states of `adapterId` that lie after `weightsIndex`: what is not recorded is not state. */
   forgetAfter(adapterId: string, weightsIndex: bigint): void {
     for (const [key, entry] of [...this.entries]) {

@@ -75,6 +75,23 @@ describe('policy states beyond their capacity', () => {
   });
 });
 
+describe('policy states when memory is short', () => {
+  it('go oldest first, and never while in use', async () => {
+    const { states, released } = statesOf(8);
+    for (const n of [1n, 2n, 3n]) states.offer('a', n, handle(Number(n)));
+    const use = await states.use('a', 1n, never);
+    expect([await states.releaseOldest(), await states.releaseOldest(), await states.releaseOldest()]).toEqual([
+      true,
+      true,
+      false,
+    ]);
+    expect(released).toEqual([2, 3]);
+    use.done();
+    expect(await states.releaseOldest()).toBe(true);
+    expect(released).toEqual([2, 3, 1]);
+  });
+});
+
 describe('policy states of an adapter that is folded again', () => {
   it('go where they lie beyond the log, and stay where they do not', async () => {
     const { states, released } = statesOf(8);

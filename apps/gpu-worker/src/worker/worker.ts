@@ -45,6 +45,8 @@ const WORK_ROWS = 5000;
 const SCAN_GAP_MS = 2;
 /** Operations at hand get this long to end before they are cancelled at shutdown. */
 const GRACE_MS = 4000;
+/** For each later part of a shutdown: a database that does not answer must not hold it up. */
+const LAST_WORDS_MS = 2500;
 
 /** What one registration holds; a worker that loses its lease connection begins anew with the next. */
 interface Session {
@@ -118,27 +120,29 @@ export class Worker {
   async stop(reason: string): Promise<void> {
     this.stopping.abort();
     if (this.poll !== null) clearInterval(this.poll);
-    const { logger, events } = this.parts;
     const session = this.session;
-    try {
-      await within(Promise.all([this.scan.close(), this.answerer.stop(), session?.adapters.stop()]), GRACE_MS, 'work');
-    } catch (error) {
-      logger.warn({ err: error }, 'work at hand is abandoned; it will be done again');
-      await session?.adapters.abandon();
+    const work = Promise.all([this.scan.close(), this.answerer.stop(), session?.adapters.stop()]);
+    if (!(await this.ends('work at hand', work, GRACE_MS)) && session !== null) {
+      await this.ends('cancelled work', session.adapters.abandon(), LAST_WORDS_MS);
     }
     if (session !== null) {
-      await events
-        .append(
-          workerItem(
-            this.workerId,
-            [{ type: 'WorkerStopped', payload: { workerId: this.workerId, reason } }],
-            Date.now(),
-          ),
-        )
-        .catch((error: unknown) => logger.warn({ err: error }, 'the end could not be recorded'));
-      await session.leases.close();
+      const payload = { workerId: this.workerId, reason };
+      const stopped = workerItem(this.workerId, [{ type: 'WorkerStopped', payload }], Date.now());
+      await this.ends('the record of the end', this.parts.events.append(stopped), LAST_WORDS_MS);
+      await this.ends('giving back the leases', session.leases.close(), LAST_WORDS_MS);
     }
-    await this.life;
+    if (this.life !== null) await this.ends('registering', this.life, LAST_WORDS_MS);
+  }
+
+  /** Whether it ends well in its time. Nothing of a shutdown is needed: what is left undone is done after the next start. */
+  private async ends(what: string, work: Promise<unknown>, timeoutMs: number): Promise<boolean> {
+    try {
+      await within(work, timeoutMs, what);
+      return true;
+    } catch (error) {
+      this.parts.logger.warn({ err: error, what }, 'shutdown goes on without it');
+      return false;
+    }
   }
 
   /** Registers again whenever the lease connection is lost, until stopped. */
