@@ -171,6 +171,22 @@ describe('sampling outside experiments', () => {
   });
 });
 
+describe('a sample request for very much', () => {
+  const prompts = Array.from({ length: 256 }, () => 'abc>');
+
+  it('gets as many tokens by default as one answer can carry', async () => {
+    const request = { adapterId: null, opIndex: null, prompts };
+    const { streamId: stream } = await ask<{ streamId: string }>('request-samples', request);
+    const requested = (await platform.eventsOf(stream, 'RolloutsRequested')).at(-1);
+    expect(requested?.sampling.maxTokens).toBe(49);
+  });
+
+  it('is refused where it asks for more', async () => {
+    const request = { adapterId: null, opIndex: null, prompts, sampling: { maxTokens: 50 } };
+    await expect(ask('request-samples', request)).rejects.toMatchObject({ fields: [{ path: 'prompts' }] });
+  });
+});
+
 describe('aliases', () => {
   it('move to versions that exist, by name or id, and never `latest`', async () => {
     const [experiment] = (await ask<{ experiments: ExperimentSummary[] }>('list-experiments', {})).experiments;

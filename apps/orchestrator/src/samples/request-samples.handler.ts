@@ -25,6 +25,7 @@ interface SampledPolicy {
   streamKey: string;
 }
 
+/** Where the caller names none; fewer where the context or the answer has no room for so many. */
 const DEFAULT_MAX_TOKENS = 128;
 
 /** The answers must fit into one reply of `read-samples`: as JSON about 32 bytes a token and 160 a completion. */
@@ -46,7 +47,7 @@ export class RequestSamplesHandler {
       temperature: 1,
       topK: 0,
       topP: 1,
-      maxTokens: Math.min(DEFAULT_MAX_TOKENS, contextLength - 1),
+      maxTokens: Math.min(DEFAULT_MAX_TOKENS, contextLength - 1, Math.max(1, fittingTokens(request))),
       stopTokenIds: [...eosTokenIds],
       ...request.sampling,
     };
@@ -139,10 +140,16 @@ export class RequestSamplesHandler {
   }
 }
 
+/** Most tokens of each completion with which all of them fit into one answer. */
+function fittingTokens({ prompts, samplesPerPrompt }: Request): number {
+  const room = ANSWER_BYTES.most / (prompts.length * samplesPerPrompt);
+  return Math.floor((room - ANSWER_BYTES.completion) / ANSWER_BYTES.token);
+}
+
 /** @throws InvalidInput before anything is sampled */
-function assertAnswerFits({ prompts, samplesPerPrompt }: Request, maxTokens: number): void {
-  const completions = prompts.length * samplesPerPrompt;
-  if (completions * (ANSWER_BYTES.completion + maxTokens * ANSWER_BYTES.token) <= ANSWER_BYTES.most) return;
+function assertAnswerFits(request: Request, maxTokens: number): void {
+  if (maxTokens <= fittingTokens(request)) return;
+  const completions = request.prompts.length * request.samplesPerPrompt;
   const message = `${completions} completions of up to ${maxTokens} tokens do not fit into one answer; ask in several requests or lower sampling.maxTokens`;
   throw new InvalidInput([{ path: 'prompts', message }]);
 }
