@@ -20,6 +20,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   const say = (line: string) => process.stderr.write(`${line}\n`);
   const platform = await startDemoPlatform('demo', say);
   let stopRequested = false;
+  let failed = true;
   const onSignal = () => {
     stopRequested = true;
     say('stopping');
@@ -35,9 +36,11 @@ export async function runDemo(options: DemoOptions): Promise<number> {
       if (!isJson()) await announce(platform);
       await untilSignal();
     }
-    return judge(report).length === 0 ? 0 : 1;
+    failed = judge(report).length > 0;
+    return failed ? 1 : 0;
   } finally {
-    if (!stopRequested) await platform.end(options.keep);
+    if (failed) say(`what happened stands in ${platform.folder.logs}`);
+    if (!stopRequested) await platform.end(options.keep || failed);
   }
 }
 
