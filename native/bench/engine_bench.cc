@@ -54,14 +54,14 @@ void Learner(TestEngine& engine, int index, int steps, double* sampling, double*
     loss.name = LossName::kImportanceSampling;
     std::vector<Datum> datums;
     for (int p = 0; p < 8; ++p) {
-      const SampleResult result = pending[p].Get();
+      SampleResult result = pending[p].Get();
       Datum datum;
-      datum.prompt = requests[p].prompt;
-      for (const SampledSequence& sequence : result.sequences) {
+      datum.prompt = std::move(requests[p].prompt);
+      for (SampledSequence& sequence : result.sequences) {
         Branch branch;
-        branch.tokens = sequence.tokens;
-        branch.logprobs = sequence.policy_logprobs;
-        branch.advantages = std::vector<float>(sequence.tokens.size(), inputs.Float(-0.02f, 0.02f));
+        branch.tokens = std::move(sequence.tokens);
+        branch.logprobs = std::move(sequence.policy_logprobs);
+        branch.advantages = std::vector<float>(branch.tokens.size(), inputs.Float(-0.02f, 0.02f));
         datum.branches.push_back(std::move(branch));
       }
       datums.push_back(std::move(datum));
