@@ -1,4 +1,5 @@
-// Digests, snapshots, PEFT export and import: exact bytes out, exact state back, every wrong file refused by name.
+// Digests, snapshots, PEFT export and import: exact bytes out, exact state back, every wrong file
+// refused by name.
 #include "engine/adapter_files.h"
 
 #include <cstring>
@@ -35,7 +36,8 @@ std::unique_ptr<AdapterState> RandomState(uint64_t seed) {
   const auto fill = [&](AlignedBuffer<float>& buffer) {
     for (const AdapterTensor& tensor : state->layout->tensors()) {
       for (size_t i = 0; i < tensor.size(); ++i) {
-        buffer[tensor.offset + i] = static_cast<float>(static_cast<int64_t>(random() % 4001) - 2000) / 1024;
+        buffer[tensor.offset + i] =
+            static_cast<float>(static_cast<int64_t>(random() % 4001) - 2000) / 1024;
       }
     }
   };
@@ -184,7 +186,9 @@ TEST(snapshot_refuses_another_base_and_damage) {
   const std::string path = folder.path() + "/snapshot.safetensors";
   TensorDigests cache;
   WriteSnapshot(path, *state, kIdentity, cache);
-  const auto read = [&] { return ReadSnapshot(path, TinyConfig(), kIdentity.base_digest, "f32-1"); };
+  const auto read = [&] {
+    return ReadSnapshot(path, TinyConfig(), kIdentity.base_digest, "f32-1");
+  };
   CHECK_FAULT(ReadSnapshot(path, TinyConfig(), std::string(64, 'b'), "f32-1"),
               FaultCode::kBaseMismatch, "baseDigest");
   CHECK_FAULT(ReadSnapshot(path, TinyConfig(), kIdentity.base_digest, "f32-2"),
@@ -255,7 +259,8 @@ TEST(peft_import_refuses_keys_by_name) {
   };
   PeftFiles files;
   files.Rename("base_model.model.", "transformer.");
-  refuse(files, "key \"transformer.model.layers.0.self_attn.q_proj.lora_A.weight\" matches no module");
+  refuse(files,
+         "key \"transformer.model.layers.0.self_attn.q_proj.lora_A.weight\" matches no module");
   files = PeftFiles();
   files.Rename("layers.10.", "layers.11.");
   refuse(files, "layers.11.self_attn.q_proj.lora_A.weight\" matches no module");

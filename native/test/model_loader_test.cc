@@ -1,4 +1,5 @@
-// Loading model folders: both spellings of config.json, one and many files, and every way a folder can be wrong.
+// Loading model folders: both spellings of config.json, one and many files, and every way a folder
+// can be wrong.
 #include <algorithm>
 #include <random>
 
@@ -58,11 +59,11 @@ TEST(config_reads_both_spellings_alike) {
       "\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":32.0,"
       "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":"
       "8192}"));
-  const ModelConfig new_style = ReadWith(Config(
-      kRopeTheta,
-      "\"dtype\":\"bfloat16\",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":"
-      "\"llama3\",\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
-      "\"original_max_position_embeddings\":8192}"));
+  const ModelConfig new_style = ReadWith(
+      Config(kRopeTheta,
+             "\"dtype\":\"bfloat16\",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":"
+             "\"llama3\",\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+             "\"original_max_position_embeddings\":8192}"));
   for (const ModelConfig& config : {old_style, new_style}) {
     CHECK_EQ(config.rope.theta, 500000.0);
     CHECK(config.rope.type == RopeType::kLlama3);
@@ -92,13 +93,13 @@ TEST(config_refuses_other_architectures_and_features_by_name) {
   RefuseConfig("LlamaForCausalLM", "MistralForCausalLM", unsupported, "MistralForCausalLM");
   RefuseConfig("\"rope_theta\":10000.0", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}",
                unsupported, "yarn");
-  RefuseConfig("\"rope_theta\":10000.0", "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4,\"x\":1}",
-               unsupported, "rope_scaling.x");
+  RefuseConfig("\"rope_theta\":10000.0",
+               "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4,\"x\":1}", unsupported,
+               "rope_scaling.x");
   RefuseConfig("\"bos_token_id\":1", "\"hidden_act\":\"gelu\"", unsupported, "gelu");
   RefuseConfig("\"bos_token_id\":1", "\"quantization_config\":{\"bits\":4}", unsupported,
                "quantization_config");
-  RefuseConfig("\"bos_token_id\":1", "\"use_sliding_window\":true", unsupported,
-               "sliding-window");
+  RefuseConfig("\"bos_token_id\":1", "\"use_sliding_window\":true", unsupported, "sliding-window");
   RefuseConfig("\"bos_token_id\":1", "\"layer_types\":[\"sliding_attention\"]", unsupported,
                "sliding_attention");
 }
@@ -110,7 +111,8 @@ TEST(config_names_the_field_that_is_wrong) {
   RefuseConfig("\"hidden_size\":16", "\"hidden_size\":1e3", invalid, "\"hidden_size\" must be");
   RefuseConfig("\"num_hidden_layers\":2", "\"num_hidden_layers\":99999999999999999999", invalid,
                "\"num_hidden_layers\" must be");
-  RefuseConfig("\"num_key_value_heads\":2", "\"num_key_value_heads\":3", invalid, "does not divide");
+  RefuseConfig("\"num_key_value_heads\":2", "\"num_key_value_heads\":3", invalid,
+               "does not divide");
   RefuseConfig("\"head_dim\":6", "\"head_dim\":7", invalid, "\"head_dim\" must be even");
   RefuseConfig("\"rms_norm_eps\":1e-05", "\"rms_norm_eps\":0", invalid, "\"rms_norm_eps\"");
   RefuseConfig("\"eos_token_id\":2", "\"eos_token_id\":[2,40]", invalid, "\"eos_token_id\"");
@@ -196,7 +198,8 @@ TEST(a_tied_head_may_be_absent_repeated_or_different) {
   repeated.push_back({"lm_head.weight", "BF16", {40, 16}, tied[0].bytes});
   auto different = repeated;
   different.back().bytes[1] ^= 1;
-  const std::string untied = Config("\"tie_word_embeddings\":true", "\"tie_word_embeddings\":false");
+  const std::string untied =
+      Config("\"tie_word_embeddings\":true", "\"tie_word_embeddings\":false");
   const std::string silent = Config("\"tie_word_embeddings\":true,", "");
 
   const LoadedModel base = LoadWith(kTinyConfig, tied);
@@ -234,8 +237,8 @@ TEST(weights_refuse_wrong_tensors_by_name) {
   RefuseTensors(tensors, "\"model.layers.0.mlp.down_proj.weight\": element 5 is not a finite");
 
   tensors = TinyTensors(1);
-  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {3},
-                     std::string(12, '\0')});
+  tensors.push_back(
+      {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {3}, std::string(12, '\0')});
   CHECK_EQ(LoadWith(kTinyConfig, tensors).base_digest,
            LoadWith(kTinyConfig, TinyTensors(1)).base_digest);
 
@@ -257,11 +260,12 @@ TEST(base_digest_follows_content_only) {
   differs(kTinyConfig, TinyTensors(1, "F32"));
   differs(Config("1e-05", "1e-06"), TinyTensors(1));
   differs(Config("10000.0", "20000.0"), TinyTensors(1));
-  differs(Config("\"max_position_embeddings\":64", "\"max_position_embeddings\":65"), TinyTensors(1));
+  differs(Config("\"max_position_embeddings\":64", "\"max_position_embeddings\":65"),
+          TinyTensors(1));
 }
 
-// Whatever the bytes are, loading ends with a model or with a fault that names the file: never a crash, never another
-// exception. Deterministic; longer runs belong to a fuzzer.
+// Whatever the bytes are, loading ends with a model or with a fault that names the file: never a
+// crash, never another exception. Deterministic; longer runs belong to a fuzzer.
 TEST(damaged_model_files_never_crash) {
   const TemporaryFolder folder;
   const std::string weights = SafetensorsBytes(TinyTensors(1));
@@ -302,7 +306,8 @@ TEST(damaged_model_files_never_crash) {
       LoadModel(folder.path());
     } catch (const EngineFault& fault) {
       ++refused;
-      CHECK_MESSAGE(std::string(fault.what()).find(folder.path()) != std::string::npos, fault.what());
+      CHECK_MESSAGE(std::string(fault.what()).find(folder.path()) != std::string::npos,
+                    fault.what());
     }
     WriteFile(path, damage_config ? config : weights);
   }

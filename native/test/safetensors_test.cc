@@ -41,10 +41,10 @@ std::string Tensor(const std::string& name, const std::string& dtype, const std:
 }  // namespace
 
 TEST(safetensors_reads_tensors_by_name) {
-  const HeaderFile file(
-      "{\"__metadata__\":{\"format\":\"pt\"}," + Tensor("b", "F32", "[2,1]", "[4,12]") + "," +
-          Tensor("a", "BF16", "[2]", "[0,4]") + "}   ",
-      12);
+  const HeaderFile file("{\"__metadata__\":{\"format\":\"pt\"}," +
+                            Tensor("b", "F32", "[2,1]", "[4,12]") + "," +
+                            Tensor("a", "BF16", "[2]", "[0,4]") + "}   ",
+                        12);
   const SafetensorsFile read(file.path());
   CHECK_EQ(read.entries().size(), size_t{2});
   CHECK_EQ(read.entries()[0].name, std::string("a"));
@@ -79,15 +79,15 @@ TEST(safetensors_refuses_malformed_headers_by_tensor) {
   RefuseHeader("{" + Tensor("a", "F32", "[1]", "[18446744073709551612,18446744073709551615]") + "}",
                4, "do not lie in");
   RefuseHeader("{" + Tensor("a", "F32", "[2]", "[0,4]") + "}", 4, "needs 8 bytes");
-  RefuseHeader("{" + Tensor("a", "F32", "[1]", "[0,4]") + "," + Tensor("a", "F32", "[1]", "[4,8]") +
-                   "}",
-               8, "duplicate key \"a\"");
-  RefuseHeader("{" + Tensor("a", "F32", "[2]", "[0,8]") + "," + Tensor("b", "F32", "[1]", "[4,8]") +
-                   "}",
-               8, "overlaps");
-  RefuseHeader("{" + Tensor("a", "F32", "[1]", "[0,4]") + "," + Tensor("b", "F32", "[1]", "[8,12]") +
-                   "}",
-               12, "gap");
+  RefuseHeader(
+      "{" + Tensor("a", "F32", "[1]", "[0,4]") + "," + Tensor("a", "F32", "[1]", "[4,8]") + "}", 8,
+      "duplicate key \"a\"");
+  RefuseHeader(
+      "{" + Tensor("a", "F32", "[2]", "[0,8]") + "," + Tensor("b", "F32", "[1]", "[4,8]") + "}", 8,
+      "overlaps");
+  RefuseHeader(
+      "{" + Tensor("a", "F32", "[1]", "[0,4]") + "," + Tensor("b", "F32", "[1]", "[8,12]") + "}",
+      12, "gap");
   RefuseHeader("{" + Tensor("a", "F32", "[1]", "[0,4]") + "}", 8, "after the last tensor");
 }
 
@@ -104,9 +104,9 @@ TEST(safetensors_widens_bf16_and_f16_exactly) {
       CHECK(fraction == 0 ? std::isinf(wide) : std::isnan(wide));
       continue;
     }
-    const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                          : std::ldexp(1024.0f + static_cast<float>(fraction),
-                                                       exponent - 25);
+    const float magnitude = exponent == 0
+                                ? std::ldexp(static_cast<float>(fraction), -24)
+                                : std::ldexp(1024.0f + static_cast<float>(fraction), exponent - 25);
     CHECK_EQ(wide, sign * magnitude);
     CHECK_EQ(std::signbit(wide), (bits & 0x8000) != 0);
   }

@@ -243,7 +243,8 @@ Napi::Value ToJs(Napi::Env env, const EngineInfo& info) {
   object.Set("tokenizerSize", info.tokenizer_size);
   object.Set("contextLength", info.context_length);
   object.Set("bosTokenId", info.bos_token_id ? Number(env, *info.bos_token_id) : env.Null());
-  object.Set("eosTokenIds", List(env, info.eos_token_ids, [env](int id) { return Number(env, id); }));
+  object.Set("eosTokenIds",
+             List(env, info.eos_token_ids, [env](int id) { return Number(env, id); }));
   object.Set("parameterCount", ToJs(env, info.parameter_count));
   object.Set("baseBytes", ToJs(env, info.base_bytes));
   return object;

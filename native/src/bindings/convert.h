@@ -1,5 +1,6 @@
-// Between JavaScript values and the engine's plain structs: names and order are those of libs/engine, absent = null.
-// Typed arrays are copied as blocks. Reading throws EngineFault invalid_argument that names the field by its path.
+// Between JavaScript values and the engine's plain structs: names and order are those of
+// libs/engine, absent = null. Typed arrays are copied as blocks. Reading throws EngineFault
+// invalid_argument that names the field by its path.
 #pragma once
 
 #include <napi.h>

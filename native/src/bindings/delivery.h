@@ -1,7 +1,8 @@
 // Brings results of the engine's threads to the JavaScript thread of one environment.
 //
 // 1. One ThreadSafeFunction per engine. Results that are ready together arrive in one call.
-// 2. The process stays alive, and the owner object is not collected, while a call is pending; an idle engine holds
+// 2. The process stays alive, and the owner object is not collected, while a call is pending; an
+// idle engine holds
 //    nothing open.
 // 3. After Close nothing reaches JavaScript; what arrives late is dropped.
 #pragma once

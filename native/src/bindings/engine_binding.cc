@@ -15,8 +15,8 @@ Argument At(const Napi::CallbackInfo& info, size_t index, const char* name) {
   return {info[index], name};
 }
 
-// Runs `start(done)` and gives the promise that `done` settles, from whichever thread. `convert(env, T&)` runs on the
-// JavaScript thread. What `start` throws rejects the promise.
+// Runs `start(done)` and gives the promise that `done` settles, from whichever thread.
+// `convert(env, T&)` runs on the JavaScript thread. What `start` throws rejects the promise.
 template <typename T, typename Start, typename Convert>
 Napi::Value Promise(Napi::Env env, EngineSession& session, Start start, Convert convert) {
   const auto deferred = Napi::Promise::Deferred::New(env);
@@ -133,8 +133,12 @@ Pick ReadPick(const Argument& what) {
       return state.weights->values;
     };
   }
-  if (name == "m") return [](const AdapterState& state) -> const auto& { return state.m; };
-  if (name == "v") return [](const AdapterState& state) -> const auto& { return state.v; };
+  if (name == "m") return [](const AdapterState& state) -> const auto& {
+      return state.m;
+    };
+  if (name == "v") return [](const AdapterState& state) -> const auto& {
+      return state.v;
+    };
   if (name == "gradient") {
     return [](const AdapterState& state) -> const auto& { return state.gradient; };
   }
@@ -298,11 +302,10 @@ Napi::Value EngineBinding::ForwardBackward(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value EngineBinding::OptimStep(const Napi::CallbackInfo& info) {
-  return Promise<OptimStepResult>(
-      info.Env(), *session_, [&](const Done<OptimStepResult>& done) {
-        session_->engine().OptimStep(ReadHandle(At(info, 0, "adapter")),
-                                     ReadAdamParams(At(info, 1, "params")), done);
-      });
+  return Promise<OptimStepResult>(info.Env(), *session_, [&](const Done<OptimStepResult>& done) {
+    session_->engine().OptimStep(ReadHandle(At(info, 0, "adapter")),
+                                 ReadAdamParams(At(info, 1, "params")), done);
+  });
 }
 
 Napi::Value EngineBinding::StateDigest(const Napi::CallbackInfo& info) {
@@ -420,9 +423,8 @@ Napi::Value EngineBinding::Logits(const Napi::CallbackInfo& info) {
 
 Napi::Value EngineBinding::Dispose(const Napi::CallbackInfo& info) {
   EngineSession& session = *session_;
-  return Promise<Unit>(info.Env(), session, [&](const Done<Unit>& done) {
-    session.Dispose([done] { done(Unit{}); });
-  });
+  return Promise<Unit>(info.Env(), session,
+                       [&](const Done<Unit>& done) { session.Dispose([done] { done(Unit{}); }); });
 }
 
 }  // namespace hotbed

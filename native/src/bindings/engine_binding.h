@@ -1,7 +1,9 @@
 // The engine as a JavaScript object: every method of the contract in libs/engine, one to one.
 //
-// 1. Methods that compute return a promise; a refused argument rejects it (nothing is thrown past the promise).
-// 2. Nothing here waits for the engine on the JavaScript thread, except the end of an environment (exit, a worker
+// 1. Methods that compute return a promise; a refused argument rejects it (nothing is thrown past
+// the promise).
+// 2. Nothing here waits for the engine on the JavaScript thread, except the end of an environment
+// (exit, a worker
 //    thread's termination), which waits for the running step.
 // 3. After dispose every method fails with `disposed`; dispose itself is idempotent.
 #pragma once

@@ -1,45 +1,31 @@
 #include "bindings/engine_session.h"
 
-#include <new>
+#include <exception>
 #include <utility>
 
 #include "engine/fault.h"
+#include "engine/fault_of.h"
 #include "engine/model_weights.h"
-#include "util/check.h"
 
 namespace hotbed {
 namespace {
 
 void Cleanup(void* session) { static_cast<EngineSession*>(session)->Close(); }
 
-FaultCode CodeByName(const std::string& name) {
-  for (int i = 0; i <= static_cast<int>(FaultCode::kIo); ++i) {
-    if (name == FaultCodeName(static_cast<FaultCode>(i))) return static_cast<FaultCode>(i);
-  }
-  return FaultCode::kInvalidArgument;
-}
-
 }  // namespace
 
 Fault CurrentFault() {
   try {
     throw;
-  } catch (const EngineFault& fault) {
-    return {fault.code(), fault.what()};
-  } catch (const Error& error) {
-    const std::string subject = error.subject().empty() ? "" : error.subject() + ": ";
-    return {CodeByName(error.code()), subject + error.what()};
   } catch (const Napi::Error& error) {
+    // What an argument's own getter threw.
     return {FaultCode::kInvalidArgument, error.Message()};
-  } catch (const std::bad_alloc&) {
-    return {FaultCode::kOutOfMemory, "not enough memory"};
-  } catch (const std::exception& error) {
-    return {FaultCode::kIo, error.what()};
+  } catch (...) {
+    return FaultOf(std::current_exception());
   }
 }
 
-EngineSession::EngineSession(Napi::Env env, Napi::Object owner)
-    : env_(env), delivery_(env, owner) {
+EngineSession::EngineSession(Napi::Env env, Napi::Object owner) : env_(env), delivery_(env, owner) {
   napi_add_env_cleanup_hook(env_, Cleanup, this);
 }
 

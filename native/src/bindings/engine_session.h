@@ -1,8 +1,11 @@
-// One engine's native side: the engine, the thread for its files, the way back to JavaScript, and who frees what when.
+// One engine's native side: the engine, the thread for its files, the way back to JavaScript, and
+// who frees what when.
 //
-// 1. The engine is made and destroyed on the file thread, so that neither loading nor the last running step blocks
+// 1. The engine is made and destroyed on the file thread, so that neither loading nor the last
+// running step blocks
 //    JavaScript. JavaScript touches it only between those two moments.
-// 2. Close (collection, end of the environment) may come at any moment; it waits for the running job and step.
+// 2. Close (collection, end of the environment) may come at any moment; it waits for the running
+// job and step.
 #pragma once
 
 #include <napi.h>
@@ -34,7 +37,8 @@ class EngineSession {
   Delivery& delivery() { return delivery_; }
   JobThread& jobs() { return jobs_; }
 
-  // JavaScript thread. Throws EngineFault `disposed` before the engine is open and after it is disposed of.
+  // JavaScript thread. Throws EngineFault `disposed` before the engine is open and after it is
+  // disposed of.
   Engine& engine();
   // JavaScript thread: the loaded engine may be used from now on.
   void SetOpen() { open_ = true; }
@@ -45,7 +49,8 @@ class EngineSession {
   TensorDigests& DigestsOf(AdapterHandle adapter) { return digests_[adapter]; }
   void ForgetDigests(AdapterHandle adapter) { digests_.erase(adapter); }
 
-  // JavaScript thread: refuses new calls and rejects pending ones; `done` runs on the file thread when all is freed.
+  // JavaScript thread: refuses new calls and rejects pending ones; `done` runs on the file thread
+  // when all is freed.
   void Dispose(std::function<void()> done);
   // JavaScript thread. Idempotent.
   void Close();

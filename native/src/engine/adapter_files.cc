@@ -42,8 +42,8 @@ std::string PadToEight(std::string text) {
   return text;
 }
 
-// The four buffers of a state under the prefixes of their tensor names; ascending, with the header tensor's place
-// between the first and the second.
+// The four buffers of a state under the prefixes of their tensor names; ascending, with the header
+// tensor's place between the first and the second.
 struct Section {
   const char* prefix;
   float* values;
@@ -58,7 +58,8 @@ std::vector<Section> SectionsOf(AdapterState& state) {
 // The members of one object that must be exactly these.
 class Members {
  public:
-  Members(const std::string& path, const Json& object, size_t count) : path_(path), object_(object) {
+  Members(const std::string& path, const Json& object, size_t count)
+      : path_(path), object_(object) {
     if (!object.is_object() || object.members.size() != count) {
       Invalid(path, "the snapshot's header does not have the expected members");
     }
@@ -189,8 +190,8 @@ Snapshot ReadSnapshot(const std::string& path, const ModelConfig& config,
     Invalid(path, "snapshot format " + QuoteJson(members.Text("format")) + " is not supported");
   }
   const Members spec_members(path, members.Get("spec", Json::Kind::kObject), 7);
-  for (const auto& [key, ours] : {std::pair("baseDigest", base_digest),
-                                  std::pair("numericsId", numerics_id)}) {
+  for (const auto& [key, ours] :
+       {std::pair("baseDigest", base_digest), std::pair("numericsId", numerics_id)}) {
     const std::string theirs = spec_members.Text(key);
     if (theirs != ours) {
       throw EngineFault(FaultCode::kBaseMismatch, path + ": made with " + key + " " + theirs +

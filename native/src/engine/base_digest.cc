@@ -31,16 +31,19 @@ std::string ConfigJson(const ModelConfig& config) {
          ",\"hiddenSize\":" + std::to_string(config.hidden_size) +
          ",\"intermediateSize\":" + std::to_string(config.intermediate_size) +
          ",\"keyValueHeads\":" + std::to_string(config.num_kv_heads) +
-         ",\"layers\":" + std::to_string(config.num_layers) + ",\"mlpBias\":" +
-         Bool(config.mlp_bias) + ",\"oBias\":" + Bool(config.o_bias) + ",\"qkNorm\":" +
-         Bool(config.qk_norm) + ",\"qkvBias\":" + Bool(config.qkv_bias) + ",\"queryHeads\":" +
-         std::to_string(config.num_heads) + ",\"rmsNormEps\":" +
-         NumberToJson(static_cast<double>(config.rms_norm_eps)) + ",\"rope\":{\"factor\":" +
-         NumberToJson(rope.factor) + ",\"highFreqFactor\":" + NumberToJson(rope.high_freq_factor) +
-         ",\"lowFreqFactor\":" + NumberToJson(rope.low_freq_factor) + ",\"originalContextLength\":" +
-         NumberToJson(rope.original_max_position) + ",\"theta\":" + NumberToJson(rope.theta) +
-         ",\"type\":" + QuoteJson(RopeTypeName(rope.type)) + "},\"tiedHead\":" +
-         Bool(config.tied_head) + ",\"vocabularySize\":" + std::to_string(config.vocab_size) + "}";
+         ",\"layers\":" + std::to_string(config.num_layers) +
+         ",\"mlpBias\":" + Bool(config.mlp_bias) + ",\"oBias\":" + Bool(config.o_bias) +
+         ",\"qkNorm\":" + Bool(config.qk_norm) + ",\"qkvBias\":" + Bool(config.qkv_bias) +
+         ",\"queryHeads\":" + std::to_string(config.num_heads) +
+         ",\"rmsNormEps\":" + NumberToJson(static_cast<double>(config.rms_norm_eps)) +
+         ",\"rope\":{\"factor\":" + NumberToJson(rope.factor) +
+         ",\"highFreqFactor\":" + NumberToJson(rope.high_freq_factor) +
+         ",\"lowFreqFactor\":" + NumberToJson(rope.low_freq_factor) +
+         ",\"originalContextLength\":" + NumberToJson(rope.original_max_position) +
+         ",\"theta\":" + NumberToJson(rope.theta) +
+         ",\"type\":" + QuoteJson(RopeTypeName(rope.type)) +
+         "},\"tiedHead\":" + Bool(config.tied_head) +
+         ",\"vocabularySize\":" + std::to_string(config.vocab_size) + "}";
 }
 
 std::string TokenizerJson(const ModelConfig& config) {

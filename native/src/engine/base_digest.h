@@ -1,10 +1,13 @@
-// Names a base by content: equal digests mean equal results, however the files are sharded or named.
+// Names a base by content: equal digests mean equal results, however the files are sharded or
+// named.
 //
 // baseDigest = SHA-256 of 'hotbed.base.1' || 0x00 || canonical JSON (RFC 8785) of
 //   {"config": {every field below, always present},
 //    "tensors": [[name, dtype, shape, SHA-256 hex of the stored bytes], ...] ascending by name,
-//    "tokenizerIds": [[first, last], ...] ascending inclusive ranges, or null without tokenizer.json}
-// Only fields and tensors that decide results take part; a stored head that repeats a tied embedding does not.
+//    "tokenizerIds": [[first, last], ...] ascending inclusive ranges, or null without
+//    tokenizer.json}
+// Only fields and tensors that decide results take part; a stored head that repeats a tied
+// embedding does not.
 #pragma once
 
 #include <cstdint>

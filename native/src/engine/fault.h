@@ -1,5 +1,5 @@
-// The one exception that leaves the engine. `code` is one of EngineFaultCode in libs/engine; the message names the
-// offending field, path, tensor or shape and what was expected.
+// The one exception that leaves the engine. `code` is one of EngineFaultCode in libs/engine; the
+// message names the offending field, path, tensor or shape and what was expected.
 #pragma once
 
 #include <stdexcept>

@@ -16,7 +16,8 @@ namespace {
 
 std::string ErrorText() { return std::string(std::strerror(errno)); }
 
-// A descriptor that is closed, and a temporary file that is removed, unless the replacement went through.
+// A descriptor that is closed, and a temporary file that is removed, unless the replacement went
+// through.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& target) {
@@ -67,7 +68,9 @@ class TemporaryFile {
 
 void SyncFolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::string folder = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                                        : path.substr(0, slash);
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool synced = descriptor >= 0 && fsync(descriptor) == 0;
   const std::string problem = synced ? "" : ErrorText();

@@ -1,4 +1,5 @@
-// Files, as the engine needs them: read whole or by range, replace atomically and durably. Errors name the path.
+// Files, as the engine needs them: read whole or by range, replace atomically and durably. Errors
+// name the path.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ namespace hotbed {
 
 class InputFile {
  public:
-  // Throws EngineFault kInvalidFile when the file is missing or not a regular file, kIo when it cannot be read.
+  // Throws EngineFault kInvalidFile when the file is missing or not a regular file, kIo when it
+  // cannot be read.
   explicit InputFile(const std::string& path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -33,9 +35,9 @@ bool FileExists(const std::string& path);
 // A whole small file as text. Throws as InputFile does, and kInvalidFile above `most_bytes`.
 std::string ReadTextFile(const std::string& path, uint64_t most_bytes);
 
-// Writes the parts one after another to a temporary name beside `path`, fsyncs, renames, fsyncs the folder: after a
-// crash at any point `path` holds the old bytes or the new ones, whole. Throws EngineFault kIo (disk full, quota, ...)
-// and leaves nothing behind.
+// Writes the parts one after another to a temporary name beside `path`, fsyncs, renames, fsyncs the
+// folder: after a crash at any point `path` holds the old bytes or the new ones, whole. Throws
+// EngineFault kIo (disk full, quota, ...) and leaves nothing behind.
 void ReplaceFile(const std::string& path, const std::vector<std::string_view>& parts);
 
 }  // namespace hotbed

@@ -1,5 +1,6 @@
-// One background thread that runs jobs in the order in which they came: files, digests, loading. Keeps them off the
-// engine thread, which must not wait for a disk, and off Node's own pool, which others need.
+// One background thread that runs jobs in the order in which they came: files, digests, loading.
+// Keeps them off the engine thread, which must not wait for a disk, and off Node's own pool, which
+// others need.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +20,8 @@ class JobThread {
 
   // From any thread, the jobs' own included, until Finish has returned. Jobs do not throw.
   void Post(std::function<void()> job);
-  // Runs what is queued and what those jobs bring, then ends the thread. Idempotent; never on the thread itself.
+  // Runs what is queued and what those jobs bring, then ends the thread. Idempotent; never on the
+  // thread itself.
   void Finish();
 
  private:

@@ -24,8 +24,8 @@ class Parser {
 
  private:
   [[noreturn]] void Fail(const std::string& problem) const {
-    throw EngineFault(FaultCode::kInvalidFile, what_ + ": not valid JSON at byte " +
-                                                   std::to_string(at_) + ": " + problem);
+    throw EngineFault(FaultCode::kInvalidFile,
+                      what_ + ": not valid JSON at byte " + std::to_string(at_) + ": " + problem);
   }
 
   void SkipSpace() {
@@ -366,7 +366,8 @@ std::string NumberToJson(double value) {
   char buffer[32];
   const auto end =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
-  // "-d.ddde±xx" -> sign, digits and the decimal point's place n as ECMA-262 names it (value = 0.digits * 10^n).
+  // "-d.ddde±xx" -> sign, digits and the decimal point's place n as ECMA-262 names it (value =
+  // 0.digits * 10^n).
   std::string sign;
   std::string digits;
   const char* p = buffer;

@@ -123,8 +123,8 @@ void ReadFamily(const Fields& fields, ModelConfig& config) {
       continue;
     }
     if (model_type && *model_type != candidate.model_type) {
-      Invalid(fields.path(), "\"architectures\" says " + named + " but \"model_type\" says " +
-                                 *model_type);
+      Invalid(fields.path(),
+              "\"architectures\" says " + named + " but \"model_type\" says " + *model_type);
     }
     config.family = candidate.family;
     config.architecture = candidate.architecture;
@@ -151,8 +151,8 @@ void RefuseUnsupportedFeatures(const Fields& fields) {
     for (const Json& type : types->items) {
       if (!type.is_string()) Invalid(path, "\"layer_types\" must be a list of names");
       if (type.text != "full_attention") {
-        Unsupported(path, "\"layer_types\": " + type.text +
-                              " is not supported; expected full_attention");
+        Unsupported(path,
+                    "\"layer_types\": " + type.text + " is not supported; expected full_attention");
       }
     }
   }
@@ -208,8 +208,8 @@ RopeReading ReadRopeObject(const Fields& fields) {
     rope.high_freq_factor = PositiveNumber(fields, "high_freq_factor");
     rope.original_max_position = PositiveNumber(fields, "original_max_position_embeddings");
     if (!(rope.high_freq_factor > rope.low_freq_factor)) {
-      Invalid(path, fields.Name("high_freq_factor") + " must be above " +
-                        fields.Name("low_freq_factor"));
+      Invalid(path,
+              fields.Name("high_freq_factor") + " must be above " + fields.Name("low_freq_factor"));
     }
     known.insert(known.end(), {"factor", "low_freq_factor", "high_freq_factor",
                                "original_max_position_embeddings"});
@@ -287,14 +287,15 @@ void ReadShape(const Fields& fields, ModelConfig& config) {
   } else if (config.hidden_size % config.num_heads == 0) {
     config.head_dim = config.hidden_size / config.num_heads;
   } else {
-    Invalid(path, "\"num_attention_heads\" does not divide \"hidden_size\" and \"head_dim\" is "
-                  "missing");
+    Invalid(path,
+            "\"num_attention_heads\" does not divide \"hidden_size\" and \"head_dim\" is "
+            "missing");
   }
   if (config.head_dim % 2 != 0) Invalid(path, "\"head_dim\" must be even for rotary positions");
   if (static_cast<uint64_t>(config.num_heads) * static_cast<uint64_t>(config.head_dim) >
       kMostFeatures) {
-    Invalid(path, "\"num_attention_heads\" x \"head_dim\" exceeds " +
-                      std::to_string(kMostFeatures));
+    Invalid(path,
+            "\"num_attention_heads\" x \"head_dim\" exceeds " + std::to_string(kMostFeatures));
   }
   const double eps = fields.Number("rms_norm_eps").value_or(1e-6);
   config.rms_norm_eps = static_cast<float>(eps);
@@ -398,7 +399,8 @@ void ReadTokenizer(const std::string& folder, ModelConfig& config) {
       ranges.emplace_back(id, id);
     }
   }
-  // A tokenizer may define ids that the embedding has no row for; those can neither be read nor drawn.
+  // A tokenizer may define ids that the embedding has no row for; those can neither be read nor
+  // drawn.
   config.tokenizer_size =
       static_cast<int>(std::min(ids.back() + 1, static_cast<uint64_t>(config.vocab_size)));
 }

@@ -1,8 +1,9 @@
-// What config.json, generation_config.json and tokenizer.json say about a base, checked and normalised.
+// What config.json, generation_config.json and tokenizer.json say about a base, checked and
+// normalised.
 //
-// Families: LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM. Both spellings of transformers 4 (torch_dtype,
-// rope_theta, rope_scaling) and 5 (dtype, rope_parameters) are read; two spellings that disagree are refused.
-// Everything else is refused by name before any weight is read.
+// Families: LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM. Both spellings of transformers 4
+// (torch_dtype, rope_theta, rope_scaling) and 5 (dtype, rope_parameters) are read; two spellings
+// that disagree are refused. Everything else is refused by name before any weight is read.
 #pragma once
 
 #include <cstdint>
@@ -48,23 +49,24 @@ struct ModelConfig {
   bool mlp_bias = false;  // gate, up and down
   bool qk_norm = false;   // RMSNorm of each q and k head before RoPE
 
-  int bos_token_id = -1;            // -1 = none
-  std::vector<int> eos_token_ids;   // generation_config.json's, else config.json's; ascending, no duplicates
-  int tokenizer_size = 0;           // ids at or above this are never drawn; <= vocab_size
-  // The ids that tokenizer.json defines as ascending, disjoint, inclusive ranges; nothing without that file (then every
-  // row of the embedding may be drawn).
+  int bos_token_id = -1;  // -1 = none
+  std::vector<int>
+      eos_token_ids;       // generation_config.json's, else config.json's; ascending, no duplicates
+  int tokenizer_size = 0;  // ids at or above this are never drawn; <= vocab_size
+  // The ids that tokenizer.json defines as ascending, disjoint, inclusive ranges; nothing without
+  // that file (then every row of the embedding may be drawn).
   std::optional<std::vector<std::pair<uint64_t, uint64_t>>> tokenizer_ids;
 
   int q_size() const { return num_heads * head_dim; }
   int kv_size() const { return num_kv_heads * head_dim; }
 };
 
-// Applies the model's rope scaling to one unscaled inverse frequency theta^(-2i/head_dim). Only IEEE arithmetic: no
-// library function decides a bit of it.
+// Applies the model's rope scaling to one unscaled inverse frequency theta^(-2i/head_dim). Only
+// IEEE arithmetic: no library function decides a bit of it.
 double ScaledInverseFrequency(const RopeConfig& rope, double inv_freq);
 
-// Reads and checks the JSON files of `folder`. Throws EngineFault: kInvalidFile (missing, malformed,
-// contradictory; names file and field), kUnsupportedModel (names what is not supported).
+// Reads and checks the JSON files of `folder`. Throws EngineFault: kInvalidFile (missing,
+// malformed, contradictory; names file and field), kUnsupportedModel (names what is not supported).
 ModelConfig ReadModelConfig(const std::string& folder);
 
 }  // namespace hotbed

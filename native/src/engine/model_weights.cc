@@ -42,8 +42,9 @@ class TensorCatalogue {
       OpenShards(folder, index);
     } else {
       throw EngineFault(FaultCode::kInvalidFile,
-                        single + ": missing, and so is model.safetensors.index.json; weights are "
-                                 "read from safetensors files only");
+                        single +
+                            ": missing, and so is model.safetensors.index.json; weights are "
+                            "read from safetensors files only");
     }
   }
 
@@ -62,8 +63,7 @@ class TensorCatalogue {
       const auto [at, fresh] = tensors_.emplace(entry.name, Stored{&file, &entry});
       if (!fresh) {
         throw EngineFault(FaultCode::kInvalidFile, path + ": tensor \"" + entry.name +
-                                                       "\" is also in " +
-                                                       at->second.file->path());
+                                                       "\" is also in " + at->second.file->path());
       }
     }
     return file;
@@ -280,9 +280,9 @@ bool SameBytes(const Stored& a, const Stored& b) {
   return left == right;
 }
 
-// Whether the head is the embedding. A config may call it tied while the files repeat the embedding as a head (then it
-// is), or hold another head (then, as transformers 5 decides, it is not). A config that is silent is tied exactly when
-// the files hold no head.
+// Whether the head is the embedding. A config may call it tied while the files repeat the embedding
+// as a head (then it is), or hold another head (then, as transformers 5 decides, it is not). A
+// config that is silent is tied exactly when the files hold no head.
 bool HeadIsTied(const ModelConfig& config, const TensorCatalogue& catalogue) {
   const Stored* head = catalogue.Find(kHead);
   if (head == nullptr) return config.declared_tied_head.value_or(true);

@@ -1,8 +1,9 @@
 // The frozen weights of a base by role, read from one or many *.safetensors files.
 //
-// Storage is owned (never a mapping of a file that could change under us), 64-byte aligned, row-major as in the file:
-// a linear layer is [out, in]. BF16 stays BF16, F32 stays F32, F16 is widened to F32, all exact. A kernel that packs
-// its own panels calls Release() on the matrix afterwards to give the memory back.
+// Storage is owned (never a mapping of a file that could change under us), 64-byte aligned,
+// row-major as in the file: a linear layer is [out, in]. BF16 stays BF16, F32 stays F32, F16 is
+// widened to F32, all exact. A kernel that packs its own panels calls Release() on the matrix
+// afterwards to give the memory back.
 #pragma once
 
 #include <cstddef>
@@ -43,10 +44,11 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  WeightMatrix embedding;         // [vocab, hidden]
+  WeightMatrix embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;  // [hidden]
-  // [vocab, hidden]. A tied head shares the embedding's storage (same pointer), also where the files repeat it.
+  // [vocab, hidden]. A tied head shares the embedding's storage (same pointer), also where the
+  // files repeat it.
   WeightMatrix head;
 
   uint64_t parameter_count = 0;  // each stored parameter once
@@ -59,8 +61,8 @@ struct LoadedModel {
   std::string base_digest;  // SHA-256 hex, see base_digest.h
 };
 
-// Reads a whole Hugging Face folder. Throws EngineFault kInvalidFile (names file and tensor), kUnsupportedModel,
-// kOutOfMemory, kIo.
+// Reads a whole Hugging Face folder. Throws EngineFault kInvalidFile (names file and tensor),
+// kUnsupportedModel, kOutOfMemory, kIo.
 LoadedModel LoadModel(const std::string& folder);
 
 }  // namespace hotbed

@@ -109,17 +109,21 @@ bool IsNeutral(const Json& value) {
   return false;
 }
 
-// Members that describe where the adapter came from or how it was initialised, and decide nothing once it is trained.
+// Members that describe where the adapter came from or how it was initialised, and decide nothing
+// once it is trained.
 bool IsDescriptive(const std::string& key) {
-  static const char* const kKeys[] = {
-      "auto_mapping", "base_model_name_or_path", "corda_config",   "ensure_weight_tying",
-      "eva_config",   "inference_mode",          "loftq_config",   "lora_ga_config",
-      "megatron_core", "peft_version",           "qalora_group_size", "revision",
-      "runtime_config", "layers_pattern"};
+  static const char* const kKeys[] = {"auto_mapping",      "base_model_name_or_path",
+                                      "corda_config",      "ensure_weight_tying",
+                                      "eva_config",        "inference_mode",
+                                      "loftq_config",      "lora_ga_config",
+                                      "megatron_core",     "peft_version",
+                                      "qalora_group_size", "revision",
+                                      "runtime_config",    "layers_pattern"};
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 
-// The initialisations that leave the base as it is; others (PiSSA, OLoRA, LoftQ, ...) move part of it into the adapter.
+// The initialisations that leave the base as it is; others (PiSSA, OLoRA, LoftQ, ...) move part of
+// it into the adapter.
 bool IsPlainInitialisation(const Json& value) {
   return value.is_null() || value.kind == Json::Kind::kBool ||
          (value.is_string() &&
@@ -127,7 +131,7 @@ bool IsPlainInitialisation(const Json& value) {
 }
 
 struct PeftConfig {
-  AdapterSpec spec;  // without targets
+  AdapterSpec spec;                         // without targets
   std::vector<std::string> target_modules;  // last parts; empty when given as an expression
 };
 
@@ -179,8 +183,9 @@ PeftConfig ReadPeftConfig(const std::string& path, uint64_t seed) {
       if (value.text != "none") Invalid(path, "\"bias\" must be \"none\"");
     } else if (key == "lora_dropout") {
       if (!IsNeutral(value)) {
-        Invalid(path, "\"lora_dropout\" must be 0: training here uses no dropout (it does not "
-                      "change the stored weights, so it may be set to 0 in the file)");
+        Invalid(path,
+                "\"lora_dropout\" must be 0: training here uses no dropout (it does not "
+                "change the stored weights, so it may be set to 0 in the file)");
       }
     } else if (key == "init_lora_weights") {
       if (!IsPlainInitialisation(value)) {
@@ -274,8 +279,7 @@ std::vector<const AdapterTensor*> PeftOrder(const AdapterLayout& layout) {
 std::string PeftHeader(const AdapterLayout& layout) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> tensors;
   for (const AdapterTensor* tensor : PeftOrder(layout)) {
-    tensors.emplace_back(PeftTensorName(*tensor),
-                         std::vector<int64_t>{tensor->rows, tensor->cols});
+    tensors.emplace_back(PeftTensorName(*tensor), std::vector<int64_t>{tensor->rows, tensor->cols});
   }
   return CanonicalF32Header(tensors);
 }

@@ -18,9 +18,9 @@ uint64_t BytesOf(const std::string& dtype) {
   static constexpr struct {
     const char* name;
     uint64_t bytes;
-  } kTypes[] = {{"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
-                {"U16", 2},  {"I16", 2},  {"F16", 2}, {"BF16", 2},    {"U32", 4},
-                {"I32", 4},  {"F32", 4},  {"U64", 8}, {"I64", 8},     {"F64", 8}};
+  } kTypes[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
+                {"U16", 2},  {"I16", 2}, {"F16", 2}, {"BF16", 2},    {"U32", 4},
+                {"I32", 4},  {"F32", 4}, {"U64", 8}, {"I64", 8},     {"F64", 8}};
   for (const auto& type : kTypes) {
     if (dtype == type.name) return type.bytes;
   }
@@ -90,8 +90,8 @@ void CheckCoverage(const std::string& path, const std::vector<SafetensorsEntry>&
       Refuse(path, "tensor \"" + entry->name + "\": its data overlaps another tensor's");
     }
     if (entry->begin > at) {
-      Refuse(path, "tensor \"" + entry->name + "\": a gap of " +
-                       std::to_string(entry->begin - at) + " bytes before its data");
+      Refuse(path, "tensor \"" + entry->name + "\": a gap of " + std::to_string(entry->begin - at) +
+                       " bytes before its data");
     }
     at = entry->end;
   }

@@ -1,6 +1,6 @@
-// One *.safetensors file: u64 little-endian header length, JSON header, data. The header is checked in full before
-// any of it is believed: length, JSON, keys, dtypes, shapes, offsets in range, no overlap, no gap, nothing after the
-// last tensor.
+// One *.safetensors file: u64 little-endian header length, JSON header, data. The header is checked
+// in full before any of it is believed: length, JSON, keys, dtypes, shapes, offsets in range, no
+// overlap, no gap, nothing after the last tensor.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ class SafetensorsFile {
   const SafetensorsEntry* Find(const std::string& name) const;
   // The tensor's stored bytes; `out` has room for entry.bytes().
   void Read(const SafetensorsEntry& entry, void* out) const;
-  // The tensor as F32; only F32, BF16 and F16, each widened exactly. `out` has room for entry.elements().
+  // The tensor as F32; only F32, BF16 and F16, each widened exactly. `out` has room for
+  // entry.elements().
   void ReadF32(const SafetensorsEntry& entry, float* out) const;
 
  private:
@@ -48,9 +49,9 @@ class SafetensorsFile {
 // "[2,3]" for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-// The canonical header of F32 tensors laid out in the given order (the caller passes names in ascending byte order):
-// u64 length, keys in that order, fields dtype, shape, data_offsets, no spaces, padded with 0x20 to a multiple of 8,
-// no metadata. Data follows in the same order.
+// The canonical header of F32 tensors laid out in the given order (the caller passes names in
+// ascending byte order): u64 length, keys in that order, fields dtype, shape, data_offsets, no
+// spaces, padded with 0x20 to a multiple of 8, no metadata. Data follows in the same order.
 std::string CanonicalF32Header(
     const std::vector<std::pair<std::string, std::vector<int64_t>>>& tensors);
 

@@ -27,14 +27,13 @@ void BlocksPlain(uint32_t state[8], const uint8_t* data, size_t count) {
   for (; count > 0; --count, data += 64) {
     uint32_t w[64];
     for (int i = 0; i < 16; ++i) {
-      w[i] = static_cast<uint32_t>(data[4 * i]) << 24 | static_cast<uint32_t>(data[4 * i + 1]) << 16 |
+      w[i] = static_cast<uint32_t>(data[4 * i]) << 24 |
+             static_cast<uint32_t>(data[4 * i + 1]) << 16 |
              static_cast<uint32_t>(data[4 * i + 2]) << 8 | static_cast<uint32_t>(data[4 * i + 3]);
     }
     for (int i = 16; i < 64; ++i) {
-      const uint32_t s0 =
-          RotateRight(w[i - 15], 7) ^ RotateRight(w[i - 15], 18) ^ (w[i - 15] >> 3);
-      const uint32_t s1 =
-          RotateRight(w[i - 2], 17) ^ RotateRight(w[i - 2], 19) ^ (w[i - 2] >> 10);
+      const uint32_t s0 = RotateRight(w[i - 15], 7) ^ RotateRight(w[i - 15], 18) ^ (w[i - 15] >> 3);
+      const uint32_t s1 = RotateRight(w[i - 2], 17) ^ RotateRight(w[i - 2], 19) ^ (w[i - 2] >> 10);
       w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
     uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
@@ -81,8 +80,8 @@ __attribute__((target("sha,sse4.1,ssse3"))) void BlocksSha(uint32_t state[8], co
     const __m128i cdgh_in = cdgh;
     __m128i w[4];
     for (int i = 0; i < 4; ++i) {
-      w[i] = _mm_shuffle_epi8(
-          _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + 16 * i)), swap);
+      w[i] =
+          _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(data + 16 * i)), swap);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {
@@ -91,8 +90,8 @@ __attribute__((target("sha,sse4.1,ssse3"))) void BlocksSha(uint32_t state[8], co
                                            _mm_alignr_epi8(w[(i + 3) & 3], w[(i + 2) & 3], 4));
         w[i & 3] = _mm_sha256msg2_epu32(next, w[(i + 3) & 3]);
       }
-      const __m128i sum = _mm_add_epi32(
-          w[i & 3], _mm_load_si128(reinterpret_cast<const __m128i*>(kRound + 4 * i)));
+      const __m128i sum =
+          _mm_add_epi32(w[i & 3], _mm_load_si128(reinterpret_cast<const __m128i*>(kRound + 4 * i)));
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
       abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0E));
     }

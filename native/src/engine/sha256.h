@@ -1,5 +1,6 @@
-// SHA-256 (FIPS 180-4). Uses the SHA extensions where the CPU has them (chosen once, at run time), else plain C++.
-// Own, because a state digest follows every optimizer step and the build may link nothing beyond the tool chain.
+// SHA-256 (FIPS 180-4). Uses the SHA extensions where the CPU has them (chosen once, at run time),
+// else plain C++. Own, because a state digest follows every optimizer step and the build may link
+// nothing beyond the tool chain.
 #pragma once
 
 #include <array>

@@ -1,10 +1,13 @@
 // The two digests of an adapter, both of exact bytes and free of ids and names.
 //
-// weightsDigest = SHA-256 of the canonical PEFT safetensors of A and B (see peft.h): the file that ExportWeights writes.
-// stateDigest = SHA-256 of 'hotbed.state.1' || 0x00 || u64 opIndex || u64 step
+// weightsDigest = SHA-256 of the canonical PEFT safetensors of A and B (see peft.h): the file that
+// ExportWeights writes. stateDigest = SHA-256 of 'hotbed.state.1' || 0x00 || u64 opIndex || u64
+// step
 //   || SHA-256(canonical JSON of {alpha, baseDigest, numericsId, rank, rslora, seed, targets})
-//   || SHA-256 of each tensor's fp32 little-endian bytes, modules in N8's order, per module A, B, mA, mB, vA, vB, gA, gB.
-// Integers are big-endian; `seed` is a decimal string, `targets` are "q".."lm_head" in the order of the module ids.
+//   || SHA-256 of each tensor's fp32 little-endian bytes, modules in N8's order, per module A, B,
+//   mA, mB, vA, vB, gA, gB.
+// Integers are big-endian; `seed` is a decimal string, `targets` are "q".."lm_head" in the order of
+// the module ids.
 #pragma once
 
 #include <cstdint>
