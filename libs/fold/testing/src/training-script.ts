@@ -18,7 +18,7 @@ export const A_SPEC: AdapterSpecPayload = {
   seed: '7',
 };
 
-export const STEP: Operation = {
+export const STEP: Extract<Operation, { kind: 'optim_step' }> = {
   kind: 'optim_step',
   adam: { learningRate: 3e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, weightDecay: 0.01, gradClipNorm: 1 },
 };
