@@ -21,9 +21,11 @@ describe('credentials of the broker', () => {
     const ingest = await broker.as('ingest');
     await ensureIngestStream(ingest, tenantA);
     await ensureIngestStream(ingest, tenantB);
-    rpc = new RpcServer(await broker.as('registry'), 'registry');
+    const registry = await broker.as('registry');
+    rpc = new RpcServer(registry, 'registry');
     rpc.handle('who', z.object({}), async (_, { tenantId }) => ({ tenantId }));
     rpc.start(['who']);
+    await registry.flush();
   });
   afterAll(() => rpc.stop());
 

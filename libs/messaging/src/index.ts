@@ -23,6 +23,7 @@ export {
 export { ackDecision, retryDelayMs, type AckDecision } from './ack-decision';
 export { noObserver, type ConsumerObserver, type MessageOutcome } from './consumer-observer';
 export { LaneConsumer, type LaneConsumerDefinition, type LaneConsumerPorts } from './lane-consumer';
+export { lingeringLane } from './lingering-lane';
 export {
   IngestConsumer,
   type IngestConsumerDefinition,

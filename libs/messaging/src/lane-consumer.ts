@@ -134,7 +134,7 @@ export class LaneConsumer {
     if (!isLane(streamId, this.definition.category) || !/^[1-9][0-9]{0,18}$/.test(version)) {
       this.onProblem(`${this.definition.name}: message ${message.seq} on ${message.subject} is no event; set aside`);
       this.observer.settled(this.definition.name, 'foreign');
-      message.term('not an event');
+      message.term();
       return this.loop.release(message);
     }
     // Nothing for the handler, so no cursor has to move. An unknown type is never passed over.
@@ -236,7 +236,7 @@ export class LaneConsumer {
   /** The lane is parked: its events wait in the log, not on the broker. */
   private settle(held: readonly Held[]): void {
     for (const { message } of held) {
-      message.term('lane parked');
+      message.term();
       this.loop.release(message);
     }
   }

@@ -181,6 +181,7 @@ export async function confirmAck(
     stop = broker.onDisconnect(() => reject(new Error('the connection was lost')));
   });
   try {
+    broker.assertConnected();
     return await Promise.race([message.ackAck(), lost]);
   } catch (error) {
     onProblem(`acknowledgement of ${message.subject} ${message.seq} is not confirmed: ${text(error)}`, error);

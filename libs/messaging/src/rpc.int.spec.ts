@@ -32,6 +32,7 @@ describe('request and reply', () => {
       .handle('huge', z.object({}), async () => 'x'.repeat(RPC_LIMIT_BYTES))
       .handle('slow', z.object({}), () => new Promise((resolve) => (release = () => resolve('done'))));
     server.start(['echo', 'missing', 'bug', 'huge', 'slow']);
+    await registry.flush();
   });
   afterAll(() => server.stop());
 
@@ -91,7 +92,8 @@ describe('request and reply', () => {
   });
 
   it('answers what it took before it stops', async () => {
-    const second = new RpcServer(await broker.as('orchestrator'), 'orchestrator');
+    const orchestrator = await broker.as('orchestrator');
+    const second = new RpcServer(orchestrator, 'orchestrator');
     let taken = false;
     let finish: () => void = () => undefined;
     second.handle('work', z.object({}), () => {
@@ -99,6 +101,7 @@ describe('request and reply', () => {
       return new Promise((resolve) => (finish = () => resolve('done')));
     });
     second.start(['work']);
+    await orchestrator.flush();
     const answer = client.request(tenant, 'orchestrator', 'work', {});
     await until('taken', () => taken);
     const stopped = second.stop();
