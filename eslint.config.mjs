@@ -10,7 +10,11 @@ const forbid = (patterns) => ['error', { patterns }];
 
 const LIBS = ['engine', 'event-store', 'messaging', 'models', 'runtime', 'fold', 'adapters', 'verifiers'];
 
-const noApps = { regex: '^(\\.\\./)+apps/|/apps/', message: 'Libraries and apps never import an app.' };
+const APPS = ['gateway', 'ingest', 'orchestrator', 'rewarder', 'gpu-worker', 'registry', 'relay', 'cli'];
+const noApps = {
+  regex: `^(\\.\\./)+(apps/)?(${APPS.join('|')})/src/`,
+  message: 'Libraries and apps never import an app.',
+};
 const noBroker = { group: ['nats', '@nats-io/*'], message: 'The broker client is used in libs/messaging only.' };
 const noSql = {
   group: ['pg', 'typeorm'],
@@ -120,6 +124,11 @@ export default tseslint.config(
   {
     files: ['apps/**/*.read-model.ts', 'apps/**/*.projection.ts'],
     rules: { '@typescript-eslint/no-restricted-imports': forbid([noApps, noDeep, noBroker, noEngine]) },
+  },
+  {
+    // `hotbed up` hosts the control plane in one process: this file alone names the apps.
+    files: ['apps/cli/src/platform/hosted-apps.ts'],
+    rules: { '@typescript-eslint/no-restricted-imports': forbid([noDeep, noBroker, noSql, noEngine]) },
   },
   {
     files: ['apps/gpu-worker/**/*.ts'],

@@ -9,6 +9,7 @@ import { addDemoCommand } from './commands/demo.command';
 import { addDoctorCommand } from './commands/doctor.command';
 import { addExperimentsCommands } from './commands/experiments.command';
 import { addSampleCommand } from './commands/sample.command';
+import { addSetupCommands } from './commands/setup.commands';
 import { addStreamsCommands } from './commands/streams.command';
 import { addTenantsCommands } from './commands/tenants.command';
 import { addUpCommand } from './commands/up.command';
@@ -28,6 +29,7 @@ addSampleCommand(program, configuredApi);
 addTenantsCommands(program, configuredApi);
 addAuditCommands(program);
 addDoctorCommand(program);
+addSetupCommands(program);
 
 program.parseAsync().catch((error: unknown) => {
   process.stderr.write(`${explain(error)}\n`);

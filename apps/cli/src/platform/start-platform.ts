@@ -1,10 +1,8 @@
-import { createHash, randomBytes } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { SYSTEM_TENANT_ID, Unavailable, type CommandReply } from '#hotbed/contracts';
+import { Unavailable } from '#hotbed/contracts';
 import { migrate } from '#hotbed/event-store';
-import { Broker, RpcClient } from '#hotbed/messaging';
 import {
   Health,
   createLogger,
@@ -17,6 +15,7 @@ import {
   type Logger,
   type ShutdownStep,
 } from '#hotbed/runtime';
+import { issueAdminKey, newApiKey } from './admin-key';
 import { startBroker, type PlatformBroker } from './broker';
 import { startDatabase } from './database';
 import { CONTROL_PLANE, type GatewayApp } from './hosted-apps';
@@ -26,7 +25,6 @@ import { WorkerKeeper } from './worker-keeper';
 
 const READY_TIMEOUT_MS = 120_000;
 const SHUTDOWN_TIMEOUT_MS = 30_000;
-const DEFAULT_TENANT = 'default';
 
 export interface Platform {
   url: string;
@@ -164,24 +162,9 @@ async function untilReady(health: Health, worker: WorkerKeeper): Promise<void> {
 
 /** The key of the first start is used for ever; its file is its owner's alone, the log keeps its digest. */
 async function ensureAdminKey(broker: PlatformBroker, file: string): Promise<string> {
-  const admin = await Broker.connect({ url: broker.url, ...broker.credentials('admin'), name: 'hotbed-up' });
-  try {
-    const registry = new RpcClient(admin);
-    const ask = <T>(command: string, body: unknown) => registry.request<T>(SYSTEM_TENANT_ID, 'registry', command, body);
-    const { tenantId } = await ask<CommandReply<'registry', 'create-tenant'>>('create-tenant', {
-      name: DEFAULT_TENANT,
-    });
-    const existing = existsSync(file) ? readFileSync(file, 'utf8').trim() : null;
-    const key = existing ?? `hb_${randomBytes(32).toString('base64url')}`;
-    const keyDigest = createHash('sha256').update(key).digest('hex');
-    const known = await ask('authenticate', { keyDigest }).then(
-      () => true,
-      () => false,
-    );
-    if (!known) await ask('issue-api-key', { tenantId, role: 'admin', label: 'made by hotbed up', keyDigest });
-    if (existing === null) writePrivateFile(file, `${key}\n`);
-    return key;
-  } finally {
-    await admin.close();
-  }
+  const existing = existsSync(file) ? readFileSync(file, 'utf8').trim() : null;
+  const key = existing ?? newApiKey();
+  await issueAdminKey({ url: broker.url, ...broker.credentials('admin') }, key);
+  if (existing === null) writePrivateFile(file, `${key}\n`);
+  return key;
 }
