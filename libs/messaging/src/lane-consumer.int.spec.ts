@@ -301,6 +301,8 @@ describe('a lane consumer', () => {
 
   it('SIGTERM in mid-handler: committed, acknowledged, exit 0 (nest#12913)', async () => {
     const id = newId();
+    // Alone in the stream, so that what is pending afterwards is this message.
+    await (await admin.streams).streams.purge(DATA);
     await append(id);
     await publish();
     const script = join(broker.folder, 'child.ts');
