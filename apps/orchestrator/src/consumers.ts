@@ -10,6 +10,9 @@ import type { ListExperimentsHandler } from './experiment/list-experiments.handl
 import type { ReadSamplesHandler } from './samples/read-samples.handler';
 import type { RequestSamplesHandler } from './samples/request-samples.handler';
 
+/** Of one consumer. Most of them are lingering, not working. */
+const LANES_AT_ONCE = 32;
+
 /**
  * Every lane of the orchestrator. One event type each: the broker then filters, and nothing else has to be
  * acknowledged. Two lanes may see one experiment at once: its row's lock orders them.
@@ -33,7 +36,7 @@ function lane(
   type: LaneConsumerDefinition['types'][number],
   handle: LaneConsumerDefinition['handle'],
 ): LaneConsumerDefinition {
-  return { name: `orchestrator-${name}`, category, types: [type], handle };
+  return { name: `orchestrator-${name}`, category, types: [type], handle, concurrency: LANES_AT_ONCE };
 }
 
 export interface CommandHandlers {

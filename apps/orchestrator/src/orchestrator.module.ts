@@ -7,7 +7,7 @@ import {
 } from '@nestjs/common';
 import { COMMANDS, type ConsumerLane, type DeadLetter } from '#hotbed/contracts';
 import { createPool, FileBlobStore, PgConsumerLane, PgEventStore, PgTransactions } from '#hotbed/event-store';
-import { Broker, LaneConsumer, RpcServer } from '#hotbed/messaging';
+import { Broker, LaneConsumer, RpcServer, lingeringLane } from '#hotbed/messaging';
 import type { AppHost } from '#hotbed/runtime';
 import { MoveAliasHandler } from './alias/move-alias.handler';
 import { Bases } from '#hotbed/models';
@@ -23,6 +23,9 @@ import type { OrchestratorConfig } from './orchestrator.config';
 import { RecordWindows } from './records/record-windows';
 import { ReadSamplesHandler } from './samples/read-samples.handler';
 import { RequestSamplesHandler } from './samples/request-samples.handler';
+
+/** Rewards of one step arrive within milliseconds of each other: taken together they cost one transaction. */
+const LINGER_MS = 5;
 
 /** What the app stands on. Handlers read through a pool of their own: inside a transaction they hold a connection. */
 export interface Foundations {
@@ -100,7 +103,7 @@ async function serve(config: OrchestratorConfig, foundations: Foundations, host:
 
   await restoreExperiments(store, transactions, process);
   const ports = {
-    lane,
+    lane: lingeringLane(lane, LINGER_MS),
     deadLetter: lane,
     onProblem: (line: string, error?: unknown) => logger.warn({ err: error }, line),
   };

@@ -6,7 +6,7 @@ import {
   type OnModuleDestroy,
 } from '@nestjs/common';
 import { createPool, FileBlobStore, PgConsumerLane, PgEventStore, PgTransactions } from '#hotbed/event-store';
-import { Broker, LaneConsumer } from '#hotbed/messaging';
+import { Broker, LaneConsumer, lingeringLane } from '#hotbed/messaging';
 import { Bases } from '#hotbed/models';
 import type { AppHost } from '#hotbed/runtime';
 import { Judge } from './judging/judge';
@@ -15,6 +15,11 @@ import { PastEvents } from './rollouts/past-events';
 import { rewardRollouts } from './rollouts/reward-rollouts';
 
 type Pool = ReturnType<typeof createPool>;
+
+/** Groups of one step are completed within milliseconds of each other: rewarded together they cost one transaction. */
+const LINGER_MS = 5;
+/** Most of them are lingering. */
+const LANES_AT_ONCE = 32;
 
 /** What the app stands on. Reads have a pool of their own: inside a transaction a handler holds a connection. */
 export interface Foundations {
@@ -83,10 +88,11 @@ async function serve(config: RewarderConfig, foundations: Foundations, host: App
       name: 'rewarder-rollouts',
       category: 'rollouts',
       types: ['RolloutsCompleted'],
+      concurrency: LANES_AT_ONCE,
       handle: rewardRollouts(new PastEvents(store), bases, judge),
     },
     {
-      lane: lanes,
+      lane: lingeringLane(lanes, LINGER_MS),
       deadLetter: lanes,
       onProblem: (line, error) => logger.warn({ err: error }, line),
     },
