@@ -103,11 +103,19 @@ PackedWeight CpuModel::Pack(const std::vector<const WeightMatrix*>& parts,
   for (const std::vector<float>* bias : biases) {
     packed.bias.insert(packed.bias.end(), bias->begin(), bias->end());
   }
+  packed.narrow = AlignedBuffer<uint32_t>(kernels::narrowPanelWords(packed.panels.size()));
+  if (kernels_.narrowPanels(pool_, packed.panels.data(), packed.panels.size(),
+                            packed.narrow.data())) {
+    packed.panels = {};
+  } else {
+    packed.narrow = {};
+  }
   packed.view.panels = packed.panels.data();
+  packed.view.narrowPanels = packed.narrow.data();
   packed.view.dOut = d_out;
   packed.view.dIn = d_in;
   packed.view.bias = packed.bias.empty() ? nullptr : packed.bias.data();
-  bytes_ += packed.panels.bytes() + packed.bias.size() * sizeof(float);
+  bytes_ += packed.panels.bytes() + packed.narrow.bytes() + packed.bias.size() * sizeof(float);
   return packed;
 }
 

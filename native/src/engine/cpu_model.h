@@ -15,7 +15,8 @@ namespace hotbed {
 
 // Owns one packed matrix and its bias.
 struct PackedWeight {
-  AlignedBuffer<float> panels;
+  AlignedBuffer<float> panels;     // or, where every weight is a bf16 number,
+  AlignedBuffer<uint32_t> narrow;  // half the bytes for the same bits
   std::vector<float> bias;
   kernels::PackedLinear view;
 };
