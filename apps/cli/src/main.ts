@@ -27,7 +27,7 @@ addExperimentsCommands(program, configuredApi);
 addAdaptersCommands(program, configuredApi);
 addSampleCommand(program, configuredApi);
 addTenantsCommands(program, configuredApi);
-addAuditCommands(program);
+addAuditCommands(program, configuredApi);
 addDoctorCommand(program);
 addSetupCommands(program);
 

@@ -1,15 +1,18 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { DomainError, InvalidInput } from '#hotbed/contracts';
+import { DomainError, InvalidInput, type CommandReply } from '#hotbed/contracts';
 import { parseSeenHead, verifyDatabase, type SeenHead } from '#hotbed/event-store';
 import { loadConfig } from '#hotbed/runtime';
 import { z } from 'zod';
-import { ROOT } from '../platform/platform.config';
+import { segment, type ApiClient } from '../api/api-client';
+import { ROOT, loadPlatformConfig } from '../platform/platform.config';
+import { rederive } from '../platform/rederive';
 import { print } from '../terminal/print';
 
-export function addAuditCommands(program: Command): void {
+export function addAuditCommands(program: Command, api: () => ApiClient): void {
   const audit = program.command('audit').description('proofs that need no trust in the platform');
+  addRederive(audit, api);
 
   audit
     .command('verify')
@@ -36,6 +39,32 @@ export function addAuditCommands(program: Command): void {
         () => `${kind} at position ${position}: ${message}`,
       );
       process.exitCode = 1;
+    });
+}
+
+/** `<adapter> <version>` -> the version folded again in a process and an engine of its own. */
+function addRederive(audit: Command, api: () => ApiClient): void {
+  audit
+    .command('rederive <adapter> <version>')
+    .description('fold a version again from its operations, without any version file, and compare digests')
+    .action(async (adapter: string, version: string) => {
+      const reply = await api().get<CommandReply<'registry', 'resolve'>>(`/v1/adapters/${segment(adapter)}/resolve`, {
+        ref: version,
+      });
+      const { dataDir } = loadPlatformConfig(process.env);
+      const result = await rederive(reply.version.adapterId, reply.version.version, {
+        databaseUrl: databaseHere(),
+        blobFolder: join(dataDir, 'blobs'),
+        dataDir,
+      });
+      print(result, () =>
+        [
+          `version ${result.version} of ${adapter}, folded from ${result.operations} operations: ${result.equal ? 'equal' : 'DIFFERENT'}`,
+          `recorded  state ${result.recorded.stateDigest}  weights ${result.recorded.weightsDigest}`,
+          `derived   state ${result.derived.stateDigest}  weights ${result.derived.weightsDigest}`,
+        ].join('\n'),
+      );
+      if (!result.equal) process.exitCode = 1;
     });
 }
 

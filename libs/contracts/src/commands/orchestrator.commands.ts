@@ -84,7 +84,13 @@ export const createExperimentRequest = z.strictObject({
   rank: z.number().int().min(1).max(256).default(8),
   alpha: z.number().positive().max(65536).default(16),
   rslora: z.boolean().default(false),
-  targets: adapterSpecSchema.shape.targets.default(['q', 'k', 'v', 'o', 'gate', 'up', 'down']),
+  /** The head is in the vocabulary of targets, but no engine trains it yet. */
+  targets: adapterSpecSchema.shape.targets
+    .refine(
+      (targets) => !targets.includes('lm_head'),
+      'lm_head cannot be trained; choose of q, k, v, o, gate, up, down',
+    )
+    .default(['q', 'k', 'v', 'o', 'gate', 'up', 'down']),
   seed: u64Schema.default('0'),
   steps: z.number().int().min(1).max(1_000_000).default(50),
   promptsPerStep: z.number().int().min(1).max(1024).default(8),
