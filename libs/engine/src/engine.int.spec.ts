@@ -307,6 +307,44 @@ describe('files', () => {
   });
 });
 
+describe('what a model folder says', () => {
+  it('the seedling loads with the tokenizer’s size and its end token', async () => {
+    const seedling = await openEngine(options(join(ROOT, 'models', 'seedling')));
+    const info = seedling.info();
+    expect(info).toMatchObject({
+      architecture: 'LlamaForCausalLM',
+      numericsId: 'f32-1',
+      bosTokenId: 1,
+      eosTokenIds: [2],
+    });
+    expect(info.tokenizerSize).toBe(info.vocabularySize);
+    await seedling.dispose();
+  });
+
+  it('every end token of generation_config.json is known, and padding ids are never drawn', async () => {
+    const model = mkdtempSync(join(folder, 'model-'));
+    for (const file of ['config.json', 'model.safetensors']) copyFileSync(join(LLAMA, file), join(model, file));
+    writeFileSync(join(model, 'generation_config.json'), '{"eos_token_id":[7,2]}');
+    const vocab = Object.fromEntries(Array.from({ length: 11 }, (_, id) => [`token${id}`, id]));
+    writeFileSync(join(model, 'tokenizer.json'), JSON.stringify({ model: { vocab }, added_tokens: [{ id: 11 }] }));
+    const padded = await openEngine(options(model));
+    expect(padded.info()).toMatchObject({ eosTokenIds: [2, 7], tokenizerSize: 12, vocabularySize: 83 });
+    expect(padded.info().baseDigest).not.toBe(engine.info().baseDigest);
+    const request = sampling(
+      Array.from({ length: 16 }, (_, i) => String(i)),
+      40,
+    );
+    for (const temperature of [0, 1, 50]) {
+      const { sequences } = await padded.sample({ ...request, params: { ...request.params, temperature } });
+      for (const { tokens, policyLogprobs } of sequences) {
+        expect(Math.max(...tokens)).toBeLessThan(12);
+        expect(policyLogprobs.every(Number.isFinite)).toBe(true);
+      }
+    }
+    await padded.dispose();
+  });
+});
+
 describe('bad input', () => {
   it.each([
     ['a missing folder', '/nowhere/model', 'invalid_file', '/nowhere/model'],
