@@ -6,10 +6,11 @@
 // running Node's own prefix, or the system's.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { sources } from './sources.mjs';
 
@@ -55,10 +56,43 @@ function run(command, headers) {
   process.exit(1);
 }
 
+const buildFolder = join(here, 'build');
+
+/** Two builds at once would write the same files: the second waits, unless the first has died. */
+async function lock() {
+  const path = join(buildFolder, 'lock');
+  const mine = `${path}.${process.pid}`;
+  mkdirSync(buildFolder, { recursive: true });
+  writeFileSync(mine, String(process.pid));
+  for (;;) {
+    try {
+      linkSync(mine, path); // appears with its content, or fails
+      process.on('exit', () => rmSync(path, { force: true }));
+      rmSync(mine);
+      return;
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error;
+      if (!isRunning(Number(readIfPresent(path)))) rmSync(path, { force: true });
+      else await pause(200);
+    }
+  }
+}
+
+function isRunning(pid) {
+  try {
+    return pid > 0 && process.kill(pid, 0);
+  } catch (error) {
+    return error.code === 'EPERM';
+  }
+}
+
+const readIfPresent = (path) => (existsSync(path) ? readFileSync(path, 'utf8') : '');
+
+await lock();
 const headers = headerArguments();
-const stamp = join(here, 'build', 'configured');
+const stamp = join(buildFolder, 'configured');
 const key = configurationKey(headers);
-if (!existsSync(stamp) || readFileSync(stamp, 'utf8') !== key) {
+if (readIfPresent(stamp) !== key) {
   run('configure', headers);
   writeFileSync(stamp, key);
 }
