@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <future>
@@ -136,8 +137,10 @@ inline ModelWeights WeightsOf(const TinyBase& base) {
   return weights;
 }
 
+// HOTBED_KERNELS runs the whole suite on one path.
 inline EngineOptions SmallOptions() {
   EngineOptions options;
+  if (const char* path = std::getenv("HOTBED_KERNELS")) options.kernels = path;
   options.threads = 1;
   options.kv_cache_mib = 8;
   options.activation_budget_mib = 64;
