@@ -1,5 +1,5 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
-import { APP_ROLE, OWNER_ROLE } from './as-owner';
+import { APP_ROLE, OWNER_ROLE, allowOwnerToCreateSchemas } from './as-owner';
 
 /**
  * Roles belong to the whole server: an administrator or another database's migration may have made them, even at this
@@ -40,12 +40,7 @@ export class CreateRoles1764500000001 implements MigrationInterface {
           END IF;
         END $$`);
     }
-    await runner.query(`
-      DO $$ BEGIN
-        IF NOT has_database_privilege('${OWNER_ROLE}', current_database(), 'CREATE') THEN
-          EXECUTE format('GRANT CREATE ON DATABASE %I TO ${OWNER_ROLE}', current_database());
-        END IF;
-      END $$`);
+    await allowOwnerToCreateSchemas(runner);
   }
 
   /** Roles stay: other databases of the server may use them. */

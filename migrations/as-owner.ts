@@ -13,8 +13,19 @@ export async function asOwner(runner: QueryRunner, ...statements: string[]): Pro
   await runner.query('RESET ROLE');
 }
 
+/** A right on the database itself: a copy or a restore of the database's content does not bring it along. */
+export async function allowOwnerToCreateSchemas(runner: QueryRunner): Promise<void> {
+  await runner.query(`
+    DO $$ BEGIN
+      IF NOT has_database_privilege('${OWNER_ROLE}', current_database(), 'CREATE') THEN
+        EXECUTE format('GRANT CREATE ON DATABASE %I TO ${OWNER_ROLE}', current_database());
+      END IF;
+    END $$`);
+}
+
 /** A schema for an app's read model: the app role may read and write its tables, never change them. */
 export async function createReadModelSchema(runner: QueryRunner, schema: string, ...tables: string[]): Promise<void> {
+  await allowOwnerToCreateSchemas(runner);
   await asOwner(
     runner,
     `CREATE SCHEMA IF NOT EXISTS ${schema}`,

@@ -1,10 +1,17 @@
+import pg from 'pg';
 import { newId, streamId, type AnyStoredEvent, type UnitOfWork } from '#hotbed/contracts';
 import { aRecordReceived, aStreamOfRecords, withTestDatabase } from '#hotbed/event-store/testing';
 
 const tenant = newId();
 
 describe('a consumer lane', () => {
+  let admin: pg.Client;
+  afterAll(() => admin.end());
   const db = withTestDatabase();
+  beforeAll(async () => {
+    admin = new pg.Client({ connectionString: db.adminUrl });
+    await admin.connect();
+  });
 
   async function aStreamWith(events: number): Promise<string> {
     const key = newId();
@@ -70,7 +77,9 @@ describe('a consumer lane', () => {
     const dying = db.lanes.advance('w', stream, 1n, async (_, uow) => {
       await effect(uow);
       // The process dies before the commit: its session is gone.
-      await uow.query('SELECT pg_terminate_backend(pg_backend_pid())');
+      const [session] = await uow.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+      await admin.query('SELECT pg_terminate_backend($1)', [session!.pid]);
+      await uow.query('SELECT 1');
     });
     await expect(dying).rejects.toMatchObject({ kind: 'Unavailable' });
     expect(await cursor('w', stream)).toBe(0n);

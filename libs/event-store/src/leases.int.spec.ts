@@ -13,17 +13,17 @@ async function until(condition: () => boolean | Promise<boolean>): Promise<void>
 }
 
 describe('leases', () => {
-  const db = withTestDatabase();
   let admin: pg.Client;
   const registered: Leases[] = [];
+  afterAll(async () => {
+    for (const leases of registered) await leases.close();
+    await admin.end();
+  });
+  const db = withTestDatabase();
 
   beforeAll(async () => {
     admin = new pg.Client({ connectionString: db.adminUrl });
     await admin.connect();
-  });
-  afterAll(async () => {
-    for (const leases of registered) await leases.close();
-    await admin.end();
   });
 
   async function aWorker(ttlMs = 60_000) {

@@ -88,8 +88,9 @@ describe('buzz#2637, temple-stuart#499: the chain verifies whatever was written'
 
 /** Each test edits the log as an administrator would, past the triggers, and rolls back. */
 describe('an edited log', () => {
-  const db = withTestDatabase();
   let admin: pg.Client;
+  afterAll(() => admin.end());
+  const db = withTestDatabase();
   let head: SeenHead;
 
   beforeAll(async () => {
@@ -99,7 +100,6 @@ describe('an edited log', () => {
     admin = new pg.Client({ connectionString: db.adminUrl });
     await admin.connect();
   });
-  afterAll(() => admin.end());
   beforeEach(async () => {
     await admin.query('BEGIN');
     await admin.query('SET LOCAL session_replication_role = replica');

@@ -2,6 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { MIGRATIONS } from '../../../../migrations';
 import { FileBlobStore } from '../../src/file-blob-store';
@@ -83,14 +84,17 @@ export function withTestDatabase(): TestDatabase {
 }
 
 /**
- * A spec's own clients may still be open here (hooks run in the order of their definition): cutting them off would fail
- * its suite. The embedded server goes with all its databases at the end of the run anyway.
+ * A spec's own clients may still be open here (hooks run in the order of their definition); cutting them off would fail
+ * its suite. Such a database stays: the embedded server goes with all of them at the end of the run.
  */
 async function dropDatabase(server: TestServer, name: string): Promise<void> {
   await asAdmin(server, async (client) => {
-    const { rowCount } = await client.query('SELECT FROM pg_stat_activity WHERE datname = $1', [name]);
-    if (rowCount !== 0 && server.endsWithRun) return;
-    await client.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+    for (let attempt = 0; attempt < 20; attempt++) {
+      const { rowCount } = await client.query('SELECT FROM pg_stat_activity WHERE datname = $1', [name]);
+      if (rowCount === 0) return void (await client.query(`DROP DATABASE IF EXISTS ${name}`));
+      if (server.endsWithRun) return;
+      await delay(50);
+    }
   });
 }
 
