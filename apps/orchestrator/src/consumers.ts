@@ -1,5 +1,5 @@
 import { RpcServer, type LaneConsumerDefinition } from '#hotbed/messaging';
-import { COMMANDS } from '#hotbed/contracts';
+import { COMMANDS, type EventStore } from '#hotbed/contracts';
 import type { MoveAliasHandler } from './alias/move-alias.handler';
 import type { ControlExperimentHandler } from './experiment/control-experiment.handler';
 import type { CreateExperimentHandler } from './experiment/create-experiment.handler';
@@ -17,9 +17,9 @@ const LANES_AT_ONCE = 32;
  * Every lane of the orchestrator. One event type each: the broker then filters, and nothing else has to be
  * acknowledged. Two lanes may see one experiment at once: its row's lock orders them.
  */
-export function laneDefinitions(process: ExperimentProcess): LaneConsumerDefinition[] {
+export function laneDefinitions(process: ExperimentProcess, store: EventStore): LaneConsumerDefinition[] {
   const rollouts = rolloutsLane(process);
-  const operations = operationsLane(process);
+  const operations = operationsLane(process, store);
   return [
     lane('triggers', 'data-stream', 'TrainingTriggered', triggersLane(process)),
     lane('rewards', 'rollouts', 'RewardsAssigned', rollouts),

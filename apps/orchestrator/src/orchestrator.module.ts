@@ -107,7 +107,7 @@ async function serve(config: OrchestratorConfig, foundations: Foundations, host:
     deadLetter: lane,
     onProblem: (line: string, error?: unknown) => logger.warn({ err: error }, line),
   };
-  const lanes = laneDefinitions(process).map((definition) => new LaneConsumer(broker, definition, ports));
+  const lanes = laneDefinitions(process, store).map((definition) => new LaneConsumer(broker, definition, ports));
   const rpc = bindCommands(
     new RpcServer(broker, 'orchestrator', {
       onBug: (command, error) => logger.error({ err: error, command }, 'a command failed unexpectedly'),

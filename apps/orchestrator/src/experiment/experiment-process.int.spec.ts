@@ -172,7 +172,7 @@ describe('an experiment over the log', () => {
     await platform.advance(
       'failed-operations',
       streamId('adapter', experiment.adapterId),
-      operationsLane(platform.process),
+      operationsLane(platform.process, db.store),
     );
     await platform.runUntilQuiet(experiment);
     expect((await row(experiment.experimentId))?.experiment.failure).toEqual({
@@ -180,6 +180,45 @@ describe('an experiment over the log', () => {
       message: 'operation 1 (forward_backward): the loss is NaN',
     });
     await expectRebuildEqualsLive(experiment.experimentId);
+  });
+
+  it('fails with the reason why a group got no rewards', async () => {
+    const platform = await aPreparedPlatform();
+    const experiment = await platform.create();
+    await platform.trigger(experiment.experimentId, 2n, 11n);
+    await platform.deliver(experiment);
+    const stream = streamId('rollouts', experiment.experimentId);
+    const [requested] = await platform.eventsOf(stream, 'RolloutsRequested');
+    await platform.append(stream, [
+      platform.event('RewardsFailed', {
+        requestId: requested?.requestId ?? '',
+        requestVersion: '1',
+        completedVersion: '2',
+        promptIndex: 0,
+        experimentId: experiment.experimentId,
+        code: 'no_answer',
+        message: 'the record has no answer',
+      }),
+    ]);
+    await platform.runUntilQuiet(experiment);
+    expect((await row(experiment.experimentId))?.experiment).toMatchObject({
+      status: 'failed',
+      failure: { code: 'no_answer', message: 'the record has no answer' },
+    });
+    await expectRebuildEqualsLive(experiment.experimentId);
+  });
+
+  it('leaves out records that the model cannot take, and fails where none is left', async () => {
+    const platform = await aPreparedPlatform(2);
+    await platform.addRecords(1, 'a'.repeat(200));
+    const experiment = await platform.create({ steps: 1 });
+    await platform.trigger(experiment.experimentId, 2n, 4n);
+    await platform.runUntilQuiet(experiment);
+    const stream = streamId('experiment', experiment.experimentId);
+    expect(await platform.eventsOf(stream, 'TrainingRunStarted')).toMatchObject([{ records: 2 }]);
+    await platform.trigger(experiment.experimentId, 4n, 5n);
+    await platform.runUntilQuiet(experiment);
+    expect(await platform.eventsOf(stream, 'ExperimentFailed')).toMatchObject([{ code: 'no_usable_record' }]);
   });
 
   it('belongs to its tenant', async () => {
@@ -222,6 +261,17 @@ describe('after a crash at any moment', () => {
     expect(kills).toBeGreaterThan(6);
     expect(await operationsOf(platform, experiment)).toEqual(await operationsOf(calm, undisturbed));
     await expectRebuildEqualsLive(experiment.experimentId);
+  });
+
+  it('events that are delivered from the beginning again change nothing', async () => {
+    const platform = await aPreparedPlatform();
+    const experiment = await platform.create();
+    await platform.trigger(experiment.experimentId, 2n, 11n);
+    await platform.runUntilQuiet(experiment);
+    const before = await db.store.head();
+    await db.pool.query('UPDATE es.consumer_lane SET version = 0');
+    await platform.runUntilQuiet(experiment);
+    expect(await db.store.head()).toEqual(before);
   });
 
   it('a table that was emptied is restored and goes on', async () => {

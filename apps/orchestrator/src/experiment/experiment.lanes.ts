@@ -1,4 +1,4 @@
-import type { AnyStoredEvent, LaneHandler } from '#hotbed/contracts';
+import type { AnyStoredEvent, EventStore, LaneHandler } from '#hotbed/contracts';
 import { latestAliasMove } from '../alias/latest-alias';
 import type { ExperimentFact, ExperimentProcess } from './experiment-process';
 
@@ -25,7 +25,11 @@ export function rolloutsLane(process: ExperimentProcess): LaneHandler {
 }
 
 /** Lane over `adapter:*`: failed operations end experiments; versions end runs and move `latest`. */
-export function operationsLane(process: ExperimentProcess, now: () => number = Date.now): LaneHandler {
+export function operationsLane(
+  process: ExperimentProcess,
+  store: EventStore,
+  now: () => number = Date.now,
+): LaneHandler {
   return async (events, uow) => {
     const results = events.filter(isOperationResult);
     const [first] = results;
@@ -40,7 +44,9 @@ export function operationsLane(process: ExperimentProcess, now: () => number = D
       if (item !== null) items.push(item);
     }
     for (const event of results) {
-      if (event.type === 'AdapterCheckpointed') items.push(latestAliasMove(event, now()));
+      if (event.type !== 'AdapterCheckpointed') continue;
+      const move = await latestAliasMove(store, event, now());
+      if (move !== null) items.push(move);
     }
     if (items.length > 0) await uow.append(items);
   };

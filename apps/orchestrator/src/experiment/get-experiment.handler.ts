@@ -18,6 +18,7 @@ const SHOWN_STEPS = 1500;
 /** Prompts of the newest complete step shown as examples, with two completions each. */
 const SHOWN_PROMPTS = 4;
 const SHOWN_COMPLETIONS = 2;
+const SHOWN_CHARACTERS = 2000;
 
 /** Everything about one experiment: settings, curves, example rollouts, why it stands still if it does. */
 export class GetExperimentHandler {
@@ -89,9 +90,9 @@ export class GetExperimentHandler {
         examples.push({
           rolloutId: rollout.rolloutId,
           step: requested.payload.step ?? 0,
-          prompt: tokenizer.decode(toInt32Array(prompt.tokens)),
-          completion: tokenizer.decode(toInt32Array(rollout.tokens)),
-          answer,
+          prompt: shown(tokenizer.decode(toInt32Array(prompt.tokens))),
+          completion: shown(tokenizer.decode(toInt32Array(rollout.tokens))),
+          answer: answer === null ? null : shown(answer),
           reward: reward.reward,
           valid: reward.valid,
         });
@@ -109,6 +110,11 @@ export class GetExperimentHandler {
     });
     return event?.type === 'RecordReceived' ? event.payload.content.answer : null;
   }
+}
+
+/** Examples are for eyes: the end of a long text is enough. */
+function shown(text: string): string {
+  return text.length <= SHOWN_CHARACTERS ? text : `…${text.slice(-SHOWN_CHARACTERS).toWellFormed()}`;
 }
 
 function toStep(step: PayloadOf<'TrainingStepCompleted'>, completedAtMs: number): ExperimentView['steps'][number] {

@@ -28,7 +28,7 @@ interface SampledPolicy {
 /** Where the caller names none; fewer where the context or the answer has no room for so many. */
 const DEFAULT_MAX_TOKENS = 128;
 
-/** The answers must fit into one reply of `read-samples`: as JSON about 32 bytes a token and 160 a completion. */
+/** Prompts and answers must fit into one reply of `read-samples`: as JSON about 32 bytes a token, 160 a completion. */
 const ANSWER_BYTES = { most: 450_000, token: 32, completion: 160 };
 
 /** Asks workers for completions of given prompts, outside any experiment. */
@@ -142,7 +142,8 @@ export class RequestSamplesHandler {
 
 /** Most tokens of each completion with which all of them fit into one answer. */
 function fittingTokens({ prompts, samplesPerPrompt }: Request): number {
-  const room = ANSWER_BYTES.most / (prompts.length * samplesPerPrompt);
+  const shown = prompts.reduce((bytes, prompt) => bytes + Buffer.byteLength(JSON.stringify(prompt)), 0);
+  const room = (ANSWER_BYTES.most - shown) / (prompts.length * samplesPerPrompt);
   return Math.floor((room - ANSWER_BYTES.completion) / ANSWER_BYTES.token);
 }
 

@@ -96,14 +96,19 @@ export class ScriptedPlatform {
     await this.addRecords(records);
   }
 
-  async addRecords(count: number): Promise<void> {
+  async addRecords(count: number, prompt: string | null = null): Promise<void> {
     const events = Array.from({ length: count }, (_, i) => {
       const recordId = newId();
       return this.event('RecordReceived', {
         recordId,
         dataStreamId: this.dataStreamId,
         identity: { kind: 'key', key: recordId },
-        content: { prompt: `${WORDS[i % WORDS.length]}>`, answer: 'cba', subjectIds: [`subject-${i}`], metadata: {} },
+        content: {
+          prompt: prompt ?? `${WORDS[i % WORDS.length]}>`,
+          answer: 'cba',
+          subjectIds: [`subject-${i}`],
+          metadata: {},
+        },
       });
     });
     await this.append(streamId('data-stream', this.dataStreamId), events);
@@ -153,7 +158,11 @@ export class ScriptedPlatform {
   async deliver(experiment: ExperimentSummary): Promise<void> {
     await this.advance('triggers', streamId('data-stream', this.dataStreamId), triggersLane(this.process));
     await this.advance('rewards', streamId('rollouts', experiment.experimentId), rolloutsLane(this.process));
-    await this.advance('versions', streamId('adapter', experiment.adapterId), operationsLane(this.process));
+    await this.advance(
+      'versions',
+      streamId('adapter', experiment.adapterId),
+      operationsLane(this.process, this.db.store),
+    );
   }
 
   /** Does the workers' and the rewarder's next pieces of work. */
