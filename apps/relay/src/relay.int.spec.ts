@@ -257,7 +257,7 @@ describe('the relay', () => {
     const writer = new EventStreamWriter(admin, DATA);
     const { generation, lastSequence } = (await writer.state())!;
     const [last] = (await logged()).slice(-1);
-    const unknown = { ...last!, globalPosition: 1_000_000n, eventHash: 'f'.repeat(64) } as AnyStoredEvent;
+    const unknown = { ...last!, globalPosition: 1_000_000n, eventHash: 'f'.repeat(64) };
     expect(await writer.publish([unknown], generation!, last!.globalPosition, lastSequence)).toMatchObject({
       ok: true,
     });

@@ -5,7 +5,7 @@ import { Health } from './health';
 import type { AppHost, CreateApp, HostedApp } from './hosted-app';
 import { createLogger } from './logger';
 import { createMetrics } from './metrics';
-import { processConfigShape, toProcessConfig } from './process-config';
+import { processConfigShape, toProcessConfig, type ProcessConfig } from './process-config';
 import { shutDown } from './shutdown';
 
 /**
@@ -15,19 +15,50 @@ import { shutDown } from './shutdown';
  */
 export async function runApp(name: string, createApp: CreateApp): Promise<void> {
   try {
-    const config = loadConfig(processConfigShape, toProcessConfig);
-    const logger = createLogger({ name, level: config.logLevel });
-    const host: AppHost = { logger, metrics: createMetrics({ app: name }), health: new Health() };
-    const app = await createApp(process.env, host);
+    const { config, host, app } = await prepare(name, createApp);
+    const started = host.health.readiness('start', () => {
+      throw new Error('starting');
+    });
     const ops = config.opsPort === null ? undefined : await serveOps(host, config.opsHost, config.opsPort);
     stopOnSignal(app, host, ops, config.shutdownTimeoutMs);
     await app.start();
-    logger.info('started');
+    started();
+    host.logger.info('started');
   } catch (error) {
     if (error instanceof ConfigError) process.stderr.write(`${error.message}\n`);
     else process.stderr.write(`${name} cannot start: ${startProblem(error)}\n`);
     process.exit(1);
   }
+}
+
+/** Reads the process's and the app's configuration; what is wrong in either is reported together. @throws ConfigError */
+async function prepare(
+  name: string,
+  createApp: CreateApp,
+): Promise<{ config: ProcessConfig; host: AppHost; app: HostedApp }> {
+  const problems: ConfigError['problems'][number][] = [];
+  const collect = (error: unknown): void => {
+    if (!(error instanceof ConfigError)) throw error;
+    for (const problem of error.problems) {
+      if (!problems.some((known) => known.variable === problem.variable)) problems.push(problem);
+    }
+  };
+  let config: ProcessConfig | null = null;
+  try {
+    config = loadConfig(processConfigShape, toProcessConfig);
+  } catch (error) {
+    collect(error);
+  }
+  const logger = createLogger({ name, level: config?.logLevel ?? 'info' });
+  const host: AppHost = { logger, metrics: createMetrics({ app: name }), health: new Health() };
+  let app: HostedApp | null = null;
+  try {
+    app = await createApp(process.env, host);
+  } catch (error) {
+    collect(error);
+  }
+  if (config === null || app === null) throw new ConfigError(problems);
+  return { config, host, app };
 }
 
 /** An expected failure says in one line what to do; a bug shows where it is. */
