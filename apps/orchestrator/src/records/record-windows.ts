@@ -9,12 +9,22 @@ export interface TextOfBase {
 }
 
 const PAGE = 1000;
-/** Windows kept in memory, newest use last: a window serves every step of its run. */
-const CACHED_WINDOWS = 64;
+/** Records of all windows in memory; the window in use may be larger alone. */
+const CACHED_RECORDS = 500_000;
 
-/** Records of windows, encoded once. A window never changes, so a copy in memory is never stale. */
+interface CachedWindow {
+  records: Promise<BatchPrompt[]>;
+  /** 0 until it is loaded. */
+  size: number;
+}
+
+/**
+ * Records of windows, encoded once: a window serves every step of its run, and never changes, so that a copy in memory
+ * is never stale.
+ */
 export class RecordWindows {
-  private readonly cache = new Map<string, Promise<BatchPrompt[]>>();
+  /** Newest use last. */
+  private readonly cache = new Map<string, CachedWindow>();
 
   constructor(
     private readonly store: EventStore,
@@ -31,15 +41,30 @@ export class RecordWindows {
 
   private window(baseDigest: string, { window }: BatchNeed): Promise<BatchPrompt[]> {
     const key = `${baseDigest} ${window.dataStreamId} ${window.from} ${window.to}`;
-    const cached = this.cache.get(key) ?? this.load(baseDigest, window);
+    const known = this.cache.get(key);
+    const cached = known ?? { records: this.load(baseDigest, window), size: 0 };
     this.cache.delete(key);
     this.cache.set(key, cached);
-    cached.catch(() => this.cache.delete(key));
-    for (const oldest of this.cache.keys()) {
-      if (this.cache.size <= CACHED_WINDOWS) break;
-      this.cache.delete(oldest);
+    if (known === undefined) {
+      cached.records.then(
+        (records) => {
+          cached.size = records.length;
+          this.evict();
+        },
+        () => this.cache.delete(key),
+      );
     }
-    return cached;
+    return cached.records;
+  }
+
+  private evict(): void {
+    let total = 0;
+    for (const { size } of this.cache.values()) total += size;
+    for (const [key, { size }] of this.cache) {
+      if (total <= CACHED_RECORDS || this.cache.size === 1) return;
+      this.cache.delete(key);
+      total -= size;
+    }
   }
 
   /** A prompt without room for one more token in the context, or without a token, is left out: a function of it alone. */

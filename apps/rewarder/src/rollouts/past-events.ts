@@ -3,8 +3,8 @@ import { streamId, type EventStore, type RecordContent, type RolloutsRequested }
 type RecordRef = NonNullable<RolloutsRequested['prompts'][number]['record']>;
 
 /** Records are read in aligned runs of this many versions: a batch's records are spread over their window. */
-const CHUNK = 256n;
-const CACHED_CHUNKS = 128;
+const CHUNK = 64n;
+const CACHED_CHUNKS = 256;
 const CACHED_REQUESTS = 256;
 
 /** Requests and records that rewards refer to. Events never change, so a copy in memory is never stale. */
