@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { DomainError, InvalidInput, type CommandReply } from '#hotbed/contracts';
-import { parseSeenHead, verifyDatabase, type SeenHead } from '#hotbed/event-store';
+import { blobFolder, parseSeenHead, verifyDatabase, type SeenHead } from '#hotbed/event-store';
 import { loadConfig } from '#hotbed/runtime';
 import { z } from 'zod';
 import { segment, type ApiClient } from '../api/api-client';
@@ -22,9 +22,13 @@ export function addAuditCommands(program: Command, api: () => ApiClient): void {
       'a head that was seen before: a log that was cut or rewritten since is named',
     )
     .option('--database <url>', 'database to read; default: the one of the platform here')
-    .action(async ({ expectHead, database }: { expectHead?: string; database?: string }) => {
+    .option('--blobs <folder>', 'blob folder: large payloads are checked, too; default: the one of the platform here')
+    .action(async ({ expectHead, database, blobs }: { expectHead?: string; database?: string; blobs?: string }) => {
       const seen = expectHead === undefined ? undefined : headOption(expectHead);
-      const result = await verifyDatabase(database ?? databaseHere(), seen === undefined ? {} : { expectHead: seen });
+      const result = await verifyDatabase(database ?? databaseHere(), {
+        ...(seen === undefined ? {} : { expectHead: seen }),
+        ...(blobs === undefined && database !== undefined ? {} : { readBlob: blobFolder(blobs ?? blobsHere()) }),
+      });
       if (result.ok) {
         const head = `${result.head.position}:${result.head.hash}`;
         print(
@@ -76,6 +80,12 @@ function headOption(text: string): SeenHead {
       { path: '--expect-head', message: error instanceof Error ? error.message : String(error) },
     ]);
   }
+}
+
+function blobsHere(): string {
+  return loadConfig({ HOTBED_BLOB_DIR: z.string().optional(), HOTBED_DATA_DIR: z.string().optional() }, (values) => ({
+    folder: resolve(values.HOTBED_BLOB_DIR ?? join(values.HOTBED_DATA_DIR ?? join(ROOT, '.hotbed'), 'blobs')),
+  })).folder;
 }
 
 /** HOTBED_DATABASE_URL, else what `hotbed up` wrote for its embedded server. */
