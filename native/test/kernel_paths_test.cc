@@ -1,4 +1,4 @@
-#include "harness.h"
+#include "kernel_support.h"
 #include "kernels/kernel_table.h"
 #include "util/check.h"
 
@@ -24,4 +24,18 @@ TEST(kernel_tables_name_their_path) {
     CHECK(kernels::kernels(path).path == path);
     CHECK(kernels::parsePath(kernels::kernels(path).name) == path);
   }
+}
+
+TEST(kernel_comparison_notices_one_bit) {
+  test::Floats a(100, 1.0f);
+  test::Floats b = a;
+  checkSame("equal", a, b);
+  b[77] = test::fromBits(test::bitsOf(1.0f) + 1);
+  bool noticed = false;
+  try {
+    checkSame("one bit off", b, a);
+  } catch (const test::Failure& failure) {
+    noticed = failure.message.find("first at 77") != std::string::npos;
+  }
+  CHECK(noticed);
 }

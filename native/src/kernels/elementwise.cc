@@ -14,7 +14,9 @@ void forEachLane(ThreadPool& pool, size_t rows, size_t n, size_t workPerElement,
   pool.forEach(divideUp(rows, perTask), [&](size_t task, size_t) {
     const size_t end = minSize((task + 1) * perTask, rows);
     for (size_t row = task * perTask; row < end; ++row) {
-      for (size_t j = 0; j < n; j += 16) body(row, j, minSize(16, n - j));
+      size_t j = 0;
+      for (; j + 16 <= n; j += 16) body(row, j, AllLanes{});
+      if (j < n) body(row, j, n - j);
     }
   });
 }
@@ -24,7 +26,7 @@ HOTBED_INLINE V16 sigmoid(V16 g) { return div(set1(1.0f), add(set1(1.0f), exp16(
 }  // namespace
 
 void swiglu(ThreadPool& pool, const SwigluArgs& args) {
-  forEachLane(pool, args.rows, args.n, 4, [&](size_t row, size_t j, size_t lanes) {
+  forEachLane(pool, args.rows, args.n, 4, [&](size_t row, size_t j, auto lanes) {
     const V16 g = load(args.gate + row * args.ldin + j, lanes);
     const V16 up = load(args.up + row * args.ldin + j, lanes);
     const V16 a = mul(g, sigmoid(g));
@@ -33,7 +35,7 @@ void swiglu(ThreadPool& pool, const SwigluArgs& args) {
 }
 
 void swigluBackward(ThreadPool& pool, const SwigluBackwardArgs& args) {
-  forEachLane(pool, args.rows, args.n, 6, [&](size_t row, size_t j, size_t lanes) {
+  forEachLane(pool, args.rows, args.n, 6, [&](size_t row, size_t j, auto lanes) {
     const V16 g = load(args.gate + row * args.ldin + j, lanes);
     const V16 up = load(args.up + row * args.ldin + j, lanes);
     const V16 dh = load(args.dh + row * args.lddh + j, lanes);
@@ -47,7 +49,7 @@ void swigluBackward(ThreadPool& pool, const SwigluBackwardArgs& args) {
 }
 
 void add(ThreadPool& pool, const AddArgs& args) {
-  forEachLane(pool, args.rows, args.n, 1, [&](size_t row, size_t j, size_t lanes) {
+  forEachLane(pool, args.rows, args.n, 1, [&](size_t row, size_t j, auto lanes) {
     const V16 a = load(args.a + row * args.lda + j, lanes);
     const V16 b = load(args.b + row * args.ldb + j, lanes);
     store(args.y + row * args.ldy + j, add(a, b), lanes);

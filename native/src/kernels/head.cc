@@ -9,7 +9,10 @@ namespace {
 
 constexpr size_t kForwardRows = 56;  // rows of a forward task: 4 register tiles, 112 KiB of logits
 constexpr size_t kBackwardRows = 128;  // rows that share a slab of dlogit
-constexpr size_t kSlabTiles = 8;       // tiles of a slab: 4096 ids, 2 MiB for 128 rows
+// Rows of the slab lie 16 floats off a multiple of 4 KiB, or a register tile's rows would all fall
+// into one set of the L1 cache.
+constexpr size_t kSlabPadding = 16;
+constexpr size_t kSlabTiles = 8;  // tiles of a slab: 4096 ids, 2 MiB for 128 rows
 
 // Logits of rows [rowBegin, rowEnd) and one tile into c.
 void tileLogits(const float* x, size_t ldx, const PackedLinear& weight, size_t rowBegin,
@@ -155,7 +158,7 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
   const size_t vocab = args.weight.dOut;
   const size_t d = args.weight.dIn;
   const size_t tiles = divideUp(vocab, kVocabTile);
-  const size_t slabWidth = minSize(kSlabTiles, tiles) * kVocabTile;
+  const size_t slabWidth = minSize(kSlabTiles, tiles) * kVocabTile + kSlabPadding;
   const size_t blockRows = minSize(kBackwardRows, args.rows);
   float* slab = static_cast<float*>(pool.shared(blockRows * slabWidth * sizeof(float)));
   for (size_t rowBegin = 0; rowBegin < args.rows; rowBegin += kBackwardRows) {

@@ -6,46 +6,51 @@ namespace hotbed::kernels::HOTBED_PATH {
 
 namespace {
 
+// body(j, lanes) over [0, n) in runs of 16.
+template <class Body>
+HOTBED_INLINE void forEachRun(size_t n, const Body& body) {
+  size_t j = 0;
+  for (; j + 16 <= n; j += 16) body(j, AllLanes{});
+  if (j < n) body(j, n - j);
+}
+
+HOTBED_INLINE V16 keep(AllLanes, V16 value, V16 /*otherwise*/) { return value; }
+HOTBED_INLINE V16 keep(size_t lanes, V16 value, V16 otherwise) {
+  return select(firstLanes(lanes), value, otherwise);
+}
+
 float inverseRms(const float* x, size_t n, float eps) {
   V16 sum = zero();
-  size_t j = 0;
-  for (; j + 16 <= n; j += 16) {
-    const V16 v = load(x + j);
-    sum = fma(v, v, sum);
-  }
-  if (j < n) {
-    const V16 v = load(x + j, n - j);
-    sum = select(firstLanes(n - j), fma(v, v, sum), sum);
-  }
+  forEachRun(n, [&](size_t j, auto lanes) {
+    const V16 v = load(x + j, lanes);
+    sum = keep(lanes, fma(v, v, sum), sum);
+  });
   const float mean = sumTree(sum) / static_cast<float>(n);
   return 1.0f / firstLane(sqrt(set1(mean + eps)));
 }
 
 void normalise(const float* x, const float* w, size_t n, float eps, float* y) {
   const V16 r = set1(inverseRms(x, n, eps));
-  for (size_t j = 0; j < n; j += 16) {
-    const size_t lanes = minSize(16, n - j);
+  forEachRun(n, [&](size_t j, auto lanes) {
     store(y + j, mul(mul(load(x + j, lanes), r), load(w + j, lanes)), lanes);
-  }
+  });
 }
 
 void normaliseBackward(const float* x, const float* w, const float* dy, size_t n, float eps,
                        float* dx) {
   const float r = inverseRms(x, n, eps);
   V16 sum = zero();
-  for (size_t j = 0; j < n; j += 16) {
-    const size_t lanes = minSize(16, n - j);
+  forEachRun(n, [&](size_t j, auto lanes) {
     const V16 gw = mul(load(dy + j, lanes), load(w + j, lanes));
-    sum = select(firstLanes(lanes), fma(gw, load(x + j, lanes), sum), sum);
-  }
+    sum = keep(lanes, fma(gw, load(x + j, lanes), sum), sum);
+  });
   const float t = sumTree(sum);
   const V16 factor = set1((((r * r) * r) * t) / static_cast<float>(n));
   const V16 r16 = set1(r);
-  for (size_t j = 0; j < n; j += 16) {
-    const size_t lanes = minSize(16, n - j);
+  forEachRun(n, [&](size_t j, auto lanes) {
     const V16 gw = mul(load(dy + j, lanes), load(w + j, lanes));
     store(dx + j, fma(neg(load(x + j, lanes)), factor, mul(r16, gw)), lanes);
-  }
+  });
 }
 
 // body(row) in chunks of rows that are worth a task.

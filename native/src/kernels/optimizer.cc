@@ -78,8 +78,7 @@ void adamW(ThreadPool& pool, const AdamWTensor* tensors, size_t count, const Ada
     const AdamWTensor& tensor = tensors[t];
     const size_t end = minSize((task + 1) * kChunk, tensor.n);
     const bool clips = factor < 1.0f;
-    for (size_t j = task * kChunk; j < end; j += 16) {
-      const size_t lanes = minSize(16, end - j);
+    const auto update = [&](size_t j, auto lanes) {
       V16 g = load(tensor.g + j, lanes);
       if (clips) g = mul(g, set1(factor));
       V16 theta = load(tensor.theta + j, lanes);
@@ -94,7 +93,10 @@ void adamW(ThreadPool& pool, const AdamWTensor* tensors, size_t count, const Ada
       store(tensor.m + j, m, lanes);
       store(tensor.v + j, v, lanes);
       store(tensor.g + j, zero(), lanes);
-    }
+    };
+    size_t j = task * kChunk;
+    for (; j + 16 <= end; j += 16) update(j, AllLanes{});
+    if (j < end) update(j, end - j);
   });
 }
 

@@ -24,6 +24,11 @@
 
 namespace hotbed::kernels::HOTBED_PATH {
 
+// In place of a number of lanes: all sixteen, without masks.
+struct AllLanes {};
+HOTBED_INLINE V16 load(const float* p, AllLanes) { return load(p); }
+HOTBED_INLINE void store(float* p, V16 a, AllLanes) { store(p, a); }
+
 constexpr float kInfinity = __builtin_inff();
 
 HOTBED_INLINE float bitsToFloat(uint32_t bits) {
