@@ -43,7 +43,7 @@ interface Tally {
 
 /**
  * Trains and samples random adapters on random tiny bases twice: among 1 to 15 neighbours at work, and alone on an
- * engine with other threads, chunk sizes and memory budgets. Counts the bits that differ in everything returned.
+ * engine with other threads, kernels, chunk sizes and memory budgets. Counts the bits that differ in everything returned.
  */
 export async function measureIsolation(trials: number, seed: number): Promise<IsolationReport> {
   const sum = emptyTally();
@@ -136,6 +136,7 @@ function randomOptions(modelFolder: string, random: Random, run: 'together' | 'a
   return {
     ...DEFAULT_ENGINE_OPTIONS,
     modelFolder,
+    kernels: random.pick([null, null, 'avx2', 'scalar']),
     threads: random.integer(1, 3),
     kvCacheMiB: 32,
     // The smallest budget recomputes activations, the larger one keeps them.
