@@ -5,6 +5,8 @@ import type { ExperimentRow } from './experiment-rows';
 
 /** Consecutive steps of one kind after which learning counts as stalled. */
 const STALL_STEPS = 3;
+/** What verifiers give for a right answer: groups that all have it do not vary because nothing is left to learn. */
+const BEST_REWARD = 1;
 /** Without anything happening for so long a running step waits for a worker (or a rewarder), not for computation. */
 const WAITING_AFTER_MS = 30_000;
 
@@ -43,7 +45,8 @@ function stallReason(
 ): ExperimentSummary['stalled'] {
   if (experiment.failure?.code === 'not_finite') return 'not_finite';
   if (experiment.stepsWithoutValidAnswer >= STALL_STEPS) return 'no_valid_answer';
-  if (experiment.stepsWithoutVariance >= STALL_STEPS) return 'groups_without_variance';
+  const isSolved = (experiment.lastRewardMean ?? 0) >= BEST_REWARD;
+  if (experiment.stepsWithoutVariance >= STALL_STEPS && !isSolved) return 'groups_without_variance';
   const hasWorker = live.has(experiment.created.baseDigest) && quietMs < WAITING_AFTER_MS;
   if (experiment.status === 'training' && !hasWorker) return 'waiting_for_worker';
   return null;
