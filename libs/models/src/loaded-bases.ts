@@ -21,6 +21,7 @@ export class Bases {
   private readonly known = new Map<string, LoadedBase>();
   private readonly running = new Map<string, LoadedBase>();
   private readonly identities = new Map<string, bigint>();
+  private readonly dead = new Set<bigint>();
   private folder: Promise<ModelFolder> | null = null;
   private catchingUp: Promise<void> = Promise.resolve();
 
@@ -37,11 +38,20 @@ export class Bases {
   /** Bases of workers that live, one entry per digest. */
   async loaded(): Promise<LoadedBase[]> {
     await this.catchUp();
-    for (const workerId of this.running.keys()) {
-      const identity = this.identities.get(workerId);
-      if (identity !== undefined && !(await this.isAlive(identity))) this.running.delete(workerId);
+    const live = new Map<string, LoadedBase>();
+    for (const [workerId, base] of this.running) {
+      if (await this.lives(this.identities.get(workerId))) live.set(base.baseDigest, base);
     }
-    return [...new Map([...this.running.values()].map((base) => [base.baseDigest, base])).values()];
+    return [...live.values()];
+  }
+
+  /** An identity that died never lives again; a worker that lost its connection comes back with another. */
+  private async lives(identity: bigint | undefined): Promise<boolean> {
+    if (identity === undefined) return true;
+    if (this.dead.has(identity)) return false;
+    const isAlive = await this.isAlive(identity);
+    if (!isAlive) this.dead.add(identity);
+    return isAlive;
   }
 
   /**

@@ -10,19 +10,20 @@ const SEEDLING = resolve(__dirname, '../../../../models/seedling');
 const db = withTestDatabase();
 const tenantId = newId();
 
-/** A worker that holds its session lock and has said so in the log. */
-async function aWorkerWith(name: string, baseDigest: string): Promise<Leases> {
-  const workerId = newId();
+function register(workerId: string): Promise<Leases> {
   const ignore = (): void => undefined;
-  const leases = await Leases.register({
-    databaseUrl: db.url,
-    pool: db.pool,
-    workerId,
-    onLost: ignore,
-    onDisconnected: ignore,
-  });
+  return Leases.register({ databaseUrl: db.url, pool: db.pool, workerId, onLost: ignore, onDisconnected: ignore });
+}
+
+function started(workerId: string, { identity }: Leases): AnyNewEvent {
+  return newEvent('WorkerStarted', tenantId, { workerId, identity: identity.toString(), processId: process.pid });
+}
+
+/** A worker that holds its session lock and has said so in the log. */
+async function aWorkerWith(name: string, baseDigest: string, workerId = newId()): Promise<Leases> {
+  const leases = await register(workerId);
   const events: AnyNewEvent[] = [
-    newEvent('WorkerStarted', tenantId, { workerId, identity: leases.identity.toString(), processId: process.pid }),
+    started(workerId, leases),
     newEvent('BaseModelLoaded', tenantId, {
       ...{ workerId, name, baseDigest, numericsId: 'f32-1', architecture: 'llama', parameterCount: 1 },
       ...{ contextLength: 64, tokenizerSize: 56, kernels: 'scalar', threads: 1 },
@@ -37,7 +38,8 @@ describe('loaded bases', () => {
     const bases = new Bases(db.store, SEEDLING, workerLiveness(db.transactions));
     await expect(bases.resolve(null)).rejects.toThrow('no worker has loaded a base');
     const first = await aWorkerWith('seedling', 'a'.repeat(64));
-    const second = await aWorkerWith('other', 'b'.repeat(64));
+    const secondId = newId();
+    const second = await aWorkerWith('other', 'b'.repeat(64), secondId);
     await expect(bases.resolve(null)).rejects.toThrow('name the base by name or digest; loaded: ');
     expect(await bases.resolve('other')).toMatchObject({ baseDigest: 'b'.repeat(64) });
     await second.close();
@@ -47,6 +49,14 @@ describe('loaded bases', () => {
     // Its text is still at hand for what it did; the folder here is another base's.
     expect((await bases.textOf('a'.repeat(64))).name).toBe('seedling');
     await expect(bases.textOf('b'.repeat(64))).rejects.toMatchObject({ code: 'tokenizer_not_available' });
+
+    // It comes back under another identity, its base still loaded.
+    const again = await register(secondId);
+    await db.store.append({
+      writes: [{ streamId: streamId('worker', secondId), expected: 'exists', events: [started(secondId, again)] }],
+    });
+    expect(await bases.resolve('other')).toMatchObject({ baseDigest: 'b'.repeat(64) });
+    await again.close();
     await first.close();
   });
 });
