@@ -1,5 +1,5 @@
-import { readdir, stat } from 'node:fs/promises';
-import { isAbsolute, join } from 'node:path';
+import { readdir, realpath, stat } from 'node:fs/promises';
+import { isAbsolute, join, relative } from 'node:path';
 
 /** Name under which a verifier file is given by path. */
 export const FILE_VERIFIER = 'file';
@@ -13,6 +13,14 @@ export async function isVerifierFile(path: string): Promise<boolean> {
     (found) => found.isFile(),
     () => false,
   );
+}
+
+/** Whether an existing file lies in the folder, symbolic links followed. */
+export async function liesIn(folder: string, path: string): Promise<boolean> {
+  const [root, file] = await Promise.all([folder, path].map((place) => realpath(place).catch(() => null)));
+  if (!root || !file) return false;
+  const way = relative(root, file);
+  return way !== '' && !way.startsWith('..') && !isAbsolute(way);
 }
 
 /** `<folder>/<name>.mjs`, or null where the name could leave the folder. */

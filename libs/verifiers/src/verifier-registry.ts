@@ -4,7 +4,7 @@ import { exactMatch } from './exact-match.verifier';
 import { numericAnswer } from './numeric-answer.verifier';
 import { regularExpression } from './regular-expression.verifier';
 import type { Verifier } from './verifier';
-import { FILE_VERIFIER, isVerifierFile, ownVerifierNames, ownVerifierPath } from './own-verifiers';
+import { FILE_VERIFIER, isVerifierFile, liesIn, ownVerifierNames, ownVerifierPath } from './own-verifiers';
 
 /** Every verifier that comes with Hotbed. A new one: one file beside these, one entry here. */
 export const BUILT_IN_VERIFIERS: readonly Verifier[] = [exactMatch, numericAnswer, regularExpression];
@@ -19,7 +19,8 @@ export type FoundVerifier =
 
 /**
  * The verifier that a reward names, with its configuration checked and its defaults filled in.
- * @param verifierFolder own verifiers by name (`<name>.mjs`); null = none
+ * @param verifierFolder own verifiers by name (`<name>.mjs`). Where it is set, files given by path must lie in it: a tenant
+ *   must not run whatever else is on the machine. null = no folder, any path
  * @throws InvalidInput naming `reward.verifier` or the field of `reward.config`
  */
 export async function findVerifier(reward: RewardPayload, verifierFolder: string | null): Promise<FoundVerifier> {
@@ -35,6 +36,11 @@ export async function findVerifier(reward: RewardPayload, verifierFolder: string
           path: 'reward.config.path',
           message: `no verifier file "${path}"; expected the absolute path of an .mjs file`,
         },
+      ]);
+    }
+    if (verifierFolder !== null && !(await liesIn(verifierFolder, path))) {
+      throw new InvalidInput([
+        { path: 'reward.config.path', message: `"${path}" is not in the folder of verifiers, HOTBED_VERIFIER_DIR` },
       ]);
     }
     return { kind: 'own', path, config };

@@ -48,6 +48,24 @@ describe('an own verifier', () => {
     expect(byPath.verdicts).toEqual(expected);
   });
 
+  it('given by path lies in the folder, where there is one', async () => {
+    const elsewhere = await mkdtemp(join(tmpdir(), 'hotbed-elsewhere-'));
+    try {
+      const path = join(elsewhere, 'one.mjs');
+      await writeFile(path, 'export default () => 1;');
+      const reward = { verifier: 'file', config: { path } };
+      await expect(judge.judge(reward, completions)).rejects.toMatchObject({
+        code: 'verifier_not_usable',
+        message: expect.stringContaining('HOTBED_VERIFIER_DIR') as string,
+      });
+      const anywhere = new Judge(null);
+      expect((await anywhere.judge(reward, completions)).verdicts).toHaveLength(2);
+      await anywhere.close();
+    } finally {
+      await rm(elsewhere, { recursive: true });
+    }
+  });
+
   it('may give plain numbers, and may be async', async () => {
     await verifier('plain', `export default async ({ completion }) => completion.length;`);
     const { verdicts } = await judge.judge({ verifier: 'plain', config: {} }, completions);
