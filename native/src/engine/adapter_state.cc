@@ -135,6 +135,12 @@ void ValidateSpec(const AdapterSpec& spec) {
   }
 }
 
+std::shared_ptr<AdapterWeights> CloneOf(const AdapterWeights& weights) {
+  auto clone = std::make_shared<AdapterWeights>(weights.spec, weights.layout);
+  std::memcpy(clone->values.data(), weights.values.data(), clone->values.bytes());
+  return clone;
+}
+
 std::unique_ptr<AdapterState> CopyOf(const AdapterState& state) {
   auto copy = std::make_unique<AdapterState>();
   copy->spec = state.spec;

@@ -95,8 +95,8 @@ struct AdapterWeights {
   const float* at(const AdapterTensor& tensor) const { return values.data() + tensor.offset; }
   float* at(const AdapterTensor& tensor) { return values.data() + tensor.offset; }
 
-  // The executor's own form of the same numbers, made when first needed; touched by the engine
-  // thread alone.
+  // The executor's own form of the same numbers, made when first needed and dropped when work ends;
+  // touched by the engine thread alone.
   mutable std::shared_ptr<void> executor_copy;
 };
 
@@ -120,6 +120,9 @@ struct AdapterState {
 // Throws EngineFault invalid_argument naming the field. lm_head is refused: the head carries no
 // adapter in f32-1.
 void ValidateSpec(const AdapterSpec& spec);
+
+// The same numbers in an own buffer.
+std::shared_ptr<AdapterWeights> CloneOf(const AdapterWeights& weights);
 
 // An own copy of moments and gradient; the weights are shared.
 std::unique_ptr<AdapterState> CopyOf(const AdapterState& state);

@@ -250,7 +250,6 @@ class Engine::Impl {
     if (!trainer_->Has(adapter)) throw UnknownHandle("adapter", adapter);
     return *trainer_;
   }
-  void MarkMemoryChanged() { memory_changed_ = true; }
 
  private:
   struct Command {
@@ -285,6 +284,7 @@ class Engine::Impl {
   }
 
   void Answer() {
+    if (!HasWork()) memory_changed_ = true;  // what was made for the work is gone
     Publish();
     RunCompletions();
   }
@@ -404,6 +404,9 @@ void Engine::AdoptState(std::unique_ptr<AdapterState> state, Done<AdapterHandle>
     }
   };
   if (!Passes(done, check)) return;
+  if (state->weights.use_count() != 1) {  // another holder may belong to another engine
+    state->weights = CloneOf(*state->weights);
+  }
   auto shared = std::make_shared<std::unique_ptr<AdapterState>>(std::move(state));
   impl_->Call(done, [impl = impl_.get(), shared](const Done<AdapterHandle>& reply) {
     impl->AddAdapter(std::move(*shared), reply);
@@ -487,7 +490,6 @@ void Engine::OptimStep(AdapterHandle adapter, AdamParams params, Done<OptimStepR
   if (!Passes(done, [&] { ValidateAdamParams(params); })) return;
   impl_->Call(done, [impl = impl_.get(), adapter, params](const Done<OptimStepResult>& reply) {
     impl->TrainerOf(adapter).OptimStep(adapter, params, reply);
-    impl->MarkMemoryChanged();
   });
 }
 

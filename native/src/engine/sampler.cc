@@ -60,7 +60,7 @@ struct Sampler::Job {
 
 // Calls of one policy.
 struct Sampler::Lane {
-  const AdapterWeights* weights = nullptr;
+  std::shared_ptr<const AdapterWeights> weights;
   std::deque<std::unique_ptr<Job>> jobs;  // admitted ones first, in order of arrival
   size_t decode_turn = 0;
 };
@@ -105,10 +105,10 @@ void Sampler::Submit(std::unique_ptr<SampleCall> call) {
   if (job->call->request.prompt_logprobs) {
     job->result.prompt_logprobs.emplace(job->prompt().size(), std::nanf(""));
   }
-  LaneOf(job->call->weights.get())->jobs.push_back(std::move(job));
+  LaneOf(job->call->weights)->jobs.push_back(std::move(job));
 }
 
-Sampler::Lane* Sampler::LaneOf(const AdapterWeights* weights) {
+Sampler::Lane* Sampler::LaneOf(const std::shared_ptr<const AdapterWeights>& weights) {
   for (const auto& lane : lanes_) {
     if (lane->weights == weights) return lane.get();
   }
@@ -291,7 +291,7 @@ void Sampler::BuildPlan() {
     PlanPrefill(lanes_[i].get(), prefill_share_[i]);
     PlanDecode(lanes_[i].get(), decode_share_[i]);
     if (plan_.rows() != begin) {
-      plan_.segments.push_back({lanes_[i]->weights, begin, plan_.rows()});
+      plan_.segments.push_back({lanes_[i]->weights.get(), begin, plan_.rows()});
     }
   }
 }
@@ -483,6 +483,8 @@ void Sampler::Reap() {
     jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
                               [](const std::unique_ptr<Job>& job) { return job->over; }),
                jobs.end());
+    // A policy that nobody samples from costs its own bytes and no more.
+    if (jobs.empty() && lane->weights) lane->weights->executor_copy.reset();
   }
   lanes_.erase(std::remove_if(lanes_.begin(), lanes_.end(),
                               [](const std::unique_ptr<Lane>& lane) { return lane->jobs.empty(); }),

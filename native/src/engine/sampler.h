@@ -69,7 +69,7 @@ class Sampler {
     Sequence* sequence;
   };
 
-  Lane* LaneOf(const AdapterWeights* weights);
+  Lane* LaneOf(const std::shared_ptr<const AdapterWeights>& weights);
   void Admit();
   bool AdmitOne(Lane* lane);
   bool StartSequence(Job* job);

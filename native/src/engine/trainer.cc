@@ -104,11 +104,7 @@ void Trainer::OptimStep(AdapterHandle handle, const AdamParams& params,
   call.reject = [done](const Fault& fault) { done(fault); };
   call.immediate = [this, params, done](Adapter* adapter) {
     AdapterState& state = *adapter->state;
-    if (state.weights.use_count() > 1) {
-      auto own = std::make_shared<AdapterWeights>(state.spec, state.layout);
-      std::memcpy(own->values.data(), state.weights->values.data(), own->values.bytes());
-      state.weights = std::move(own);
-    }
+    if (state.weights.use_count() > 1) state.weights = CloneOf(*state.weights);
     // Whoever let go of the weights last, on any thread, has read them before.
     std::atomic_thread_fence(std::memory_order_acquire);
     OptimStepResult result = executor_->RunOptimizer(&state, params);
@@ -142,6 +138,7 @@ void Trainer::RunImmediate() {
 }
 
 void Trainer::Advance(Adapter* adapter) {
+  if (adapter->calls.empty()) return;
   while (!adapter->calls.empty() && adapter->calls.front().immediate) {
     const Call call = std::move(adapter->calls.front());
     adapter->calls.pop_front();
@@ -151,6 +148,8 @@ void Trainer::Advance(Adapter* adapter) {
       call.reject(FaultOf(std::current_exception()));
     }
   }
+  // An adapter at rest costs its own bytes and no more.
+  if (adapter->calls.empty() && adapter->state) adapter->state->weights->executor_copy.reset();
 }
 
 bool Trainer::has_pass() const {
@@ -346,6 +345,7 @@ void Trainer::Deliver() {
     if (call.next_datum < call.training->datums.size()) continue;
     Call finished = std::move(call);
     adapter->calls.pop_front();
+    if (adapter->calls.empty() && adapter->state) adapter->state->weights->executor_copy.reset();
     finished.training->done(std::move(finished.result));
   }
 }
