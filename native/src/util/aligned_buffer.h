@@ -8,16 +8,23 @@
 namespace hotbed {
 
 // 64-byte aligned; blocks of 2 MiB and more are aligned to 2 MiB and offered to huge pages.
-// Throws Error "out_of_memory". Memory comes zeroed.
+// Throws Error "out_of_memory". Memory comes zeroed; large blocks take real memory as they are
+// touched. freeAligned wants the size that was asked for.
 void* allocateAligned(size_t bytes);
 void freeAligned(void* block, size_t bytes) noexcept;
+
+// size * elementSize; an overflow becomes a size that cannot be had.
+inline constexpr size_t checkedBytes(size_t size, size_t elementSize) {
+  return size > SIZE_MAX / elementSize ? SIZE_MAX : size * elementSize;
+}
 
 template <class T>
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t size)
-      : data_(size ? static_cast<T*>(allocateAligned(size * sizeof(T))) : nullptr), size_(size) {}
+      : data_(size ? static_cast<T*>(allocateAligned(checkedBytes(size, sizeof(T)))) : nullptr),
+        size_(size) {}
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
