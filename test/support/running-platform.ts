@@ -2,7 +2,7 @@ import type { ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { aDataFolder, removeDataFolder } from './data-folder';
-import { Door } from './door';
+import { Door, type Unchecked } from './door';
 import { eventually } from './eventually';
 import { runHotbed, spawnHotbed, type CommandResult } from './hotbed-command';
 
@@ -121,7 +121,7 @@ export class RunningPlatform {
   }
 
   /** The same, which must succeed; its JSON answer. */
-  async hotbedJson<T = any>(args: readonly string[], variables: Record<string, string> = {}): Promise<T> {
+  async hotbedJson<T = Unchecked>(args: readonly string[], variables: Record<string, string> = {}): Promise<T> {
     const { code, stdout, stderr } = await this.hotbed(['--json', ...args], variables);
     if (code !== 0) throw new Error(`hotbed ${args.join(' ')} ended with ${code}: ${stdout}${stderr}`);
     return JSON.parse(stdout) as T;
