@@ -180,7 +180,8 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
         }
       });
       const size_t columns = divideUp(d, 16);
-      const size_t parts = minSize(4 * pool.threads(), divideUp(columns, 8));
+      const size_t groups = divideUp(columns, 2);
+      const size_t parts = minSize(4 * pool.threads(), groups);
       pool.forEach(parts, [&](size_t part, size_t) {
         Gemm g;
         g.m = rowEnd - rowBegin;
@@ -192,8 +193,7 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
         g.c = args.dx + rowBegin * args.lddx;
         g.ldc = args.lddx;
         g.finish = firstTile == 0 ? Finish::store : Finish::carry;
-        const size_t groups = divideUp(columns, 8);
-        gemmPanels(g, groups * part / parts * 8, minSize(columns, groups * (part + 1) / parts * 8));
+        gemmPanels(g, groups * part / parts * 2, minSize(columns, groups * (part + 1) / parts * 2));
       });
     }
   }

@@ -9,6 +9,7 @@ namespace {
 
 // Rows that share one reading of the panels; 192 rows of 1536 floats still fit a 2 MiB L2 cache.
 constexpr size_t kRowBlock = 192;
+constexpr size_t kFewestRows = 28;  // two register tiles
 
 // One panel of 32 columns from a matrix whose element (column, k) is w[column*columnStride +
 // k*kStride], in blocks of 64 k so that the scattered side stays in the L1 cache.
@@ -67,15 +68,18 @@ bool narrowPanels(ThreadPool& pool, const float* panels, size_t floats, uint32_t
 
 void linear(ThreadPool& pool, const LinearArgs& args) {
   const PackedLinear& w = args.weight;
-  const size_t rowBlocks = divideUp(args.rows, kRowBlock);
   const size_t panels = divideUp(w.dOut, kPanelWidth);
-  if (rowBlocks == 0 || panels == 0) return;
-  // About four tasks for each thread, in groups of 4 panels, the widest register tile.
-  size_t columnBlocks = 1;
-  if (args.rows * w.dOut * w.dIn >= kWorthSharing && pool.threads() > 1) {
-    columnBlocks = minSize(divideUp(4 * pool.threads(), rowBlocks), divideUp(panels, 4));
-  }
-  const size_t groups = divideUp(panels, 4);
+  if (args.rows == 0 || panels == 0) return;
+  // About four tasks for each thread, none below a few microseconds. First by columns, in groups as
+  // wide as the register tile for so many rows; then, where a layer is narrow, by rows.
+  const size_t worth = maxSize(1, args.rows * w.dOut * w.dIn / kWorthSharing);
+  const size_t wanted = pool.threads() == 1 ? 1 : minSize(4 * pool.threads(), worth);
+  const size_t groupPanels = args.rows <= 2 ? 4 : args.rows <= 6 ? 2 : 1;
+  const size_t groups = divideUp(panels, groupPanels);
+  const size_t fewest = divideUp(args.rows, kRowBlock);
+  const size_t columnBlocks = minSize(groups, divideUp(wanted, fewest));
+  const size_t rowBlocks =
+      maxSize(fewest, minSize(divideUp(args.rows, kFewestRows), divideUp(wanted, columnBlocks)));
   const size_t columns = divideUp(w.dOut, 16);
   pool.forEach(rowBlocks * columnBlocks, [&](size_t task, size_t) {
     const size_t rowBlock = task / columnBlocks;
@@ -93,8 +97,9 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
     g.ldc = args.ldy;
     g.finish = w.bias ? Finish::bias : Finish::store;
     g.bias = w.bias;
-    gemmPanels(g, minSize(columns, groups * columnBlock / columnBlocks * 8),
-               minSize(columns, groups * (columnBlock + 1) / columnBlocks * 8));
+    const size_t groupColumns = 2 * groupPanels;
+    gemmPanels(g, minSize(columns, groups * columnBlock / columnBlocks * groupColumns),
+               minSize(columns, groups * (columnBlock + 1) / columnBlocks * groupColumns));
   });
 }
 
