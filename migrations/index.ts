@@ -10,6 +10,7 @@ import { CreateCheckpointsAndSubjectKeys1764500000009 } from './1764500000009-cr
 import { CreateAppendFunction1764500000010 } from './1764500000010-create-append-function';
 import { CreateIngestReadModel1764500000100 } from './1764500000100-create-ingest-read-model';
 import { CreateRegistryReadModel1764500000200 } from './1764500000200-create-registry-read-model';
+import { AddTenantToRewardGroups1764500000210 } from './1764500000210-add-tenant-to-reward-groups';
 import { CreateExperimentProcess1764500000300 } from './1764500000300-create-experiment-process';
 
 /** Every migration of the platform, oldest first. A read model of an app adds its own file here. */
@@ -26,6 +27,7 @@ export const MIGRATIONS = [
   CreateAppendFunction1764500000010,
   CreateIngestReadModel1764500000100,
   CreateRegistryReadModel1764500000200,
+  AddTenantToRewardGroups1764500000210,
   CreateExperimentProcess1764500000300,
 ];
 

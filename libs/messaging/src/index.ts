@@ -33,5 +33,6 @@ export {
 export { IngestPublisher, type PublishedRecord } from './ingest-publisher';
 export { Doorbell, type DoorbellDefinition, type Ring } from './doorbell';
 export { EventStreamWriter, type EventStreamState, type PublishOutcome } from './event-writer';
+export { fittingRows } from './fitting-rows';
 export { RPC_LIMIT_BYTES, RpcServer, type RpcContext, type RpcServerOptions } from './rpc-server';
 export { RpcClient } from './rpc-client';

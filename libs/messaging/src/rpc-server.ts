@@ -1,6 +1,7 @@
 import type { Msg, Subscription } from 'nats';
 import type { z } from 'zod';
 import {
+  assertStorable,
   DomainError,
   idSchema,
   InvalidInput,
@@ -122,6 +123,8 @@ export class RpcServer {
       });
     }
     const body = parseInput(handler.schema, json(message));
+    // No text that the database cannot even be asked about.
+    for (const [field, value] of Object.entries(body as object)) assertStorable(value, field);
     const timeoutMs = this.options.timeoutMs ?? 30_000;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {

@@ -1,4 +1,5 @@
 import { DomainError, type CommandReply, type Page } from '#hotbed/contracts';
+import { fittingRows } from '#hotbed/messaging';
 import type { Pool } from 'pg';
 
 type Influence = CommandReply<'registry', 'lineage-of-version'>['influences'][number];
@@ -8,7 +9,10 @@ type TouchedVersion = CommandReply<'registry', 'versions-of-record'>['versions']
 export class LineageReadModel {
   constructor(private readonly pool: Pool) {}
 
-  /** Uses of data by the operations 1..opIndex of an adapter, in the order in which they were applied. */
+  /**
+   * Uses of data by the operations 1..opIndex of an adapter, in the order in which they were applied. What an operation
+   * names of another tenant is shown as the id that it named, and nothing more.
+   */
   async influences(
     tenantId: string,
     adapterId: string,
@@ -24,17 +28,18 @@ export class LineageReadModel {
              'reward', g.rewards -> (b ->> 'rolloutId')) ORDER BY n)
            FROM jsonb_array_elements(i.branches) WITH ORDINALITY AS branch (b, n)), '[]') AS rollouts
        FROM registry.influence i
-       LEFT JOIN registry.record r USING (record_id)
+       LEFT JOIN registry.record r ON r.record_id = i.record_id AND r.tenant_id = i.tenant_id
        LEFT JOIN registry.reward_group g
-         ON g.rollouts_stream_id = i.rollouts_stream_id AND g.completed_version = i.completed_version
+         ON g.tenant_id = i.tenant_id AND g.rollouts_stream_id = i.rollouts_stream_id
+         AND g.completed_version = i.completed_version
        WHERE i.tenant_id = $1 AND i.adapter_id = $2 AND i.op_index <= $3
          AND (i.op_index, i.datum_index) > ($4::bigint, $5::integer)
        ORDER BY i.op_index, i.datum_index LIMIT $6`,
       [tenantId, adapterId, opIndex, after.opIndex, after.datumIndex, page.limit + 1],
     );
-    const shown = rows.slice(0, page.limit);
+    const shown = fittingRows(rows.slice(0, page.limit));
     const last = shown.at(-1);
-    return { rows: shown, next: rows.length > page.limit && last ? `${last.opIndex}.${last.datumIndex}` : null };
+    return { rows: shown, next: rows.length > shown.length && last ? `${last.opIndex}.${last.datumIndex}` : null };
   }
 
   async totals(tenantId: string, adapterId: string, opIndex: string): Promise<{ records: number; rollouts: number }> {

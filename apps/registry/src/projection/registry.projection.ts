@@ -16,7 +16,7 @@ export const REGISTRY_TABLES = [
 /** Versions, aliases, lineage, tenants and keys as a fold over the log. */
 export const registryProjection: Projection = {
   name: 'registry',
-  version: 1,
+  version: 2,
   schema: 'registry',
   categories: ['adapter', 'alias', 'data-stream', 'rollouts', 'tenant'],
 
@@ -119,11 +119,13 @@ async function project(event: AnyStoredEvent, uow: UnitOfWork): Promise<void> {
       return;
     case 'RewardsAssigned':
       await uow.query(
-        `INSERT INTO registry.reward_group (rollouts_stream_id, completed_version, rewards) VALUES ($1, $2, $3)
+        `INSERT INTO registry.reward_group (rollouts_stream_id, completed_version, tenant_id, rewards)
+         VALUES ($1, $2, $3, $4)
          ON CONFLICT (rollouts_stream_id, completed_version) DO UPDATE SET rewards = excluded.rewards`,
         [
           event.streamId,
           event.payload.completedVersion,
+          event.tenantId,
           JSON.stringify(Object.fromEntries(event.payload.rewards.map((r) => [r.rolloutId, r.reward]))),
         ],
       );

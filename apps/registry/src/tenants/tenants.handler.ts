@@ -6,6 +6,7 @@ import {
   newId,
   streamId,
   type AnyNewEvent,
+  type AppendItem,
   type CommandReply,
   type CommandRequest,
   type EventStore,
@@ -33,18 +34,20 @@ export class TenantsHandler {
     const existing = await this.events.idOfName(SYSTEM_TENANT_ID, 'tenant', name);
     if (existing !== null) return { tenantId: existing, name, created: false };
     const tenantId = newId();
+    const answer = { tenantId, name, created: true };
     try {
-      await this.append(tenantId, 'none', { type: 'TenantCreated', payload: { tenantId, name } }, [
-        { tenantId: SYSTEM_TENANT_ID, kind: 'tenant', name, id: tenantId },
-      ]);
+      const event = { type: 'TenantCreated' as const, payload: { tenantId, name } };
+      return await this.append(tenantId, 'none', event, answer, {
+        names: [{ tenantId: SYSTEM_TENANT_ID, kind: 'tenant', name, id: tenantId }],
+      });
     } catch (error) {
       if (!(error instanceof NameTaken)) throw error;
       const winner = await this.events.idOfName(SYSTEM_TENANT_ID, 'tenant', name);
       return { tenantId: winner!, name, created: false };
     }
-    return { tenantId, name, created: true };
   }
 
+  /** Asked again with the same digest and role, answers with the same key: the first answer may have been lost. */
   async issueKey(
     callerTenantId: string,
     { tenantId, role, label, keyDigest }: CommandRequest<'registry', 'issue-api-key'>,
@@ -52,12 +55,17 @@ export class TenantsHandler {
     assertSystem(callerTenantId);
     const [created] = await this.events.readStream(streamId('tenant', tenantId), { limit: 1 });
     if (created === undefined) throw new NotFound('tenant', tenantId);
-    const keyId = newId();
-    await this.append(tenantId, 'exists', {
-      type: 'ApiKeyIssued',
-      payload: { keyId, tenantId, role, label, keyDigest },
+    const answer = { keyId: newId() };
+    const event = { type: 'ApiKeyIssued' as const, payload: { ...answer, tenantId, role, label, keyDigest } };
+    return this.append(tenantId, 'exists', event, answer, {
+      // Of the whole platform: a digest is one key of one tenant.
+      idempotency: {
+        tenantId: SYSTEM_TENANT_ID,
+        key: `issue-api-key/${keyDigest}`,
+        requestHash: `${tenantId}/${role}`,
+        answer,
+      },
     });
-    return { keyId };
   }
 
   async revokeKey(
@@ -67,8 +75,8 @@ export class TenantsHandler {
     assertSystem(callerTenantId);
     const tenantId = await this.tenants.keyOwner(keyId);
     if (tenantId === null) throw new NotFound('API key', keyId);
-    await this.append(tenantId, 'exists', { type: 'ApiKeyRevoked', payload: { keyId, tenantId } });
-    return { keyId };
+    const event = { type: 'ApiKeyRevoked' as const, payload: { keyId, tenantId } };
+    return this.append(tenantId, 'exists', event, { keyId });
   }
 
   async authenticate(
@@ -80,12 +88,13 @@ export class TenantsHandler {
   }
 
   /** Answers once the tables show it: the next request may use what this one made. */
-  private async append(
+  private async append<A>(
     tenantId: string,
     expected: 'none' | 'exists',
     event: Pick<Extract<AnyNewEvent, { type: 'TenantCreated' | 'ApiKeyIssued' | 'ApiKeyRevoked' }>, 'type' | 'payload'>,
-    names: { tenantId: string; kind: string; name: string; id: string }[] = [],
-  ): Promise<void> {
+    answer: A,
+    once: Pick<AppendItem, 'names' | 'idempotency'> = {},
+  ): Promise<A> {
     const eventId = newId();
     const stamped = {
       ...event,
@@ -98,9 +107,11 @@ export class TenantsHandler {
     } as AnyNewEvent;
     const result = await this.events.append({
       writes: [{ streamId: streamId('tenant', tenantId), expected, events: [stamped] }],
-      names,
+      ...once,
     });
-    if (result.outcome === 'appended') await this.asOf.reach(result.lastPosition);
+    // A replayed append stands somewhere before the end.
+    await this.asOf.reach(result.outcome === 'appended' ? result.lastPosition : (await this.events.head()).position);
+    return result.outcome === 'appended' ? answer : (result.answer as A);
   }
 }
 

@@ -1,4 +1,5 @@
 import { DomainError, NotFound, type AdapterVersionView, type AdapterView, type Page } from '#hotbed/contracts';
+import { fittingRows } from '#hotbed/messaging';
 import type { Pool } from 'pg';
 
 const ADAPTER_COLUMNS = `
@@ -29,10 +30,11 @@ export interface AliasMoveView {
 export class VersionsReadModel {
   constructor(private readonly pool: Pool) {}
 
-  /** By name or id. @throws NotFound */
+  /** By name, else by id: a name may look like the id of another adapter. @throws NotFound */
   async adapter(tenantId: string, ref: string): Promise<AdapterView> {
     const { rows } = await this.pool.query<AdapterView>(
-      `SELECT ${ADAPTER_COLUMNS} FROM registry.adapter a WHERE a.tenant_id = $1 AND (a.name = $2 OR a.adapter_id::text = $2)`,
+      `SELECT ${ADAPTER_COLUMNS} FROM registry.adapter a
+       WHERE a.tenant_id = $1 AND (a.name = $2 OR a.adapter_id::text = $2) ORDER BY a.name = $2 DESC LIMIT 1`,
       [tenantId, ref],
     );
     if (rows[0] === undefined) throw new NotFound('adapter', ref, 'see hotbed adapters list');
@@ -45,8 +47,8 @@ export class VersionsReadModel {
        WHERE a.tenant_id = $1 AND ($2::text IS NULL OR a.name > $2) ORDER BY a.name LIMIT $3`,
       [tenantId, page.after, page.limit + 1],
     );
-    const shown = rows.slice(0, page.limit);
-    return { rows: shown, next: rows.length > page.limit ? shown.at(-1)!.name : null };
+    const shown = fittingRows(rows.slice(0, page.limit));
+    return { rows: shown, next: rows.length > shown.length ? shown.at(-1)!.name : null };
   }
 
   /** @throws NotFound */
@@ -71,8 +73,8 @@ export class VersionsReadModel {
        WHERE v.tenant_id = $1 AND v.adapter_id = $2 AND v.version > $3 ORDER BY v.version LIMIT $4`,
       [tenantId, adapterId, after, page.limit + 1],
     );
-    const shown = rows.slice(0, page.limit);
-    return { rows: shown, next: rows.length > page.limit ? String(shown.at(-1)!.version) : null };
+    const shown = fittingRows(rows.slice(0, page.limit));
+    return { rows: shown, next: rows.length > shown.length ? String(shown.at(-1)!.version) : null };
   }
 
   /** The version an alias named at a time (now when null). @throws NotFound */
