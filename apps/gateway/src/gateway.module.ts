@@ -12,7 +12,7 @@ import { EventsController } from './events/events.controller';
 import { LOG_WATCH, LogWatch } from './events/log-watch';
 import { ExperimentsController } from './experiments/experiments.controller';
 import type { GatewayConfig } from './gateway.config';
-import { COMMANDS_PORT } from './http/commands';
+import { COMMANDS_PORT, RpcCommands } from './http/commands';
 import { HEALTH, METRICS, OperationsController } from './operations/operations.controller';
 import { SampleHandler } from './samples/sample.handler';
 import { SamplesController } from './samples/samples.controller';
@@ -73,7 +73,7 @@ export class GatewayModule {
           useFactory: (pool: Pool, blobs: BlobStore) => new PgEventStore(pool, blobs),
           inject: [POOL, BLOB_STORE],
         },
-        { provide: COMMANDS_PORT, useFactory: () => new RpcClient(connections.broker) },
+        { provide: COMMANDS_PORT, useFactory: () => new RpcCommands(new RpcClient(connections.broker)) },
         { provide: HEALTH, useValue: host.health },
         { provide: METRICS, useValue: host.metrics },
         { provide: LOG_WATCH, useValue: watch },

@@ -14,6 +14,9 @@ interface Handlers {
 
 const { registry } = COMMANDS;
 
+/** Who acts where the asker named nobody. */
+const ACTOR = 'app:registry';
+
 /** Every question and command of the registry and who handles it. */
 export function handleRegistryCommands(rpc: RpcServer, { versions, lineage, tenants, asOf }: Handlers): RpcServer {
   return rpc
@@ -29,8 +32,14 @@ export function handleRegistryCommands(rpc: RpcServer, { versions, lineage, tena
       lineage.versionsOfRecord(tenantId, q),
     )
     .handle('head', registry.head.request, () => asOf.now())
-    .handle('create-tenant', registry['create-tenant'].request, (c, { tenantId }) => tenants.createTenant(tenantId, c))
-    .handle('issue-api-key', registry['issue-api-key'].request, (c, { tenantId }) => tenants.issueKey(tenantId, c))
-    .handle('revoke-api-key', registry['revoke-api-key'].request, (c, { tenantId }) => tenants.revokeKey(tenantId, c))
+    .handle('create-tenant', registry['create-tenant'].request, (c, { tenantId, actor }) =>
+      tenants.createTenant(tenantId, c, actor ?? ACTOR),
+    )
+    .handle('issue-api-key', registry['issue-api-key'].request, (c, { tenantId, actor }) =>
+      tenants.issueKey(tenantId, c, actor ?? ACTOR),
+    )
+    .handle('revoke-api-key', registry['revoke-api-key'].request, (c, { tenantId, actor }) =>
+      tenants.revokeKey(tenantId, c, actor ?? ACTOR),
+    )
     .handle('authenticate', registry.authenticate.request, (q, { tenantId }) => tenants.authenticate(tenantId, q));
 }

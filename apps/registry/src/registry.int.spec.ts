@@ -4,6 +4,7 @@ import {
   COMMANDS,
   DomainError,
   newId,
+  streamId,
   SYSTEM_TENANT_ID,
   type CommandInput,
   type CommandName,
@@ -480,6 +481,21 @@ describe('tenants and keys', () => {
     await expect(system('issue-api-key', request)).rejects.toEqual(refusal('NotFound', 'tenant_not_found'));
     const missing = refusal('NotFound', 'API_key_not_found');
     await expect(system('revoke-api-key', { keyId: newId() })).rejects.toEqual(missing);
+  });
+
+  it('records whose key asked, or else that the registry acted', async () => {
+    const actor = `key:${newId()}`;
+    const inName = <C extends Question>(command: C, body: CommandInput<'registry', C>) =>
+      client.request<CommandReply<'registry', C>>(SYSTEM_TENANT_ID, 'registry', command, body, { actor });
+    const { tenantId } = await inName('create-tenant', { name: 'named' });
+    const { keyId } = await inName('issue-api-key', { tenantId, role: 'member', keyDigest: digestOf('named') });
+    await system('revoke-api-key', { keyId });
+    const events = await db.store.readStream(streamId('tenant', tenantId));
+    expect(events.map((e) => [e.type, e.actor])).toEqual([
+      ['TenantCreated', actor],
+      ['ApiKeyIssued', actor],
+      ['ApiKeyRevoked', 'app:registry'],
+    ]);
   });
 
   it('lets nobody but the platform itself manage tenants and keys', async () => {

@@ -1,4 +1,4 @@
-import { connect, type NatsConnection } from 'nats';
+import { connect, headers, type NatsConnection } from 'nats';
 import { ingestStreamName, ingestSubject, newId, rpcSubject } from '#hotbed/contracts';
 import { withTestBroker } from '#hotbed/messaging/testing';
 import { z } from 'zod';
@@ -24,7 +24,8 @@ describe('credentials of the broker', () => {
     const registry = await broker.as('registry');
     rpc = new RpcServer(registry, 'registry');
     rpc.handle('who', z.object({}), async (_, { tenantId }) => ({ tenantId }));
-    rpc.start(['who']);
+    rpc.handle('whoami', z.object({}), async (_, { actor }) => ({ actor }));
+    rpc.start(['who', 'whoami']);
     await registry.flush();
   });
   afterAll(() => rpc.stop());
@@ -116,6 +117,21 @@ describe('credentials of the broker', () => {
     const { nats } = await raw(tenantA, 'reader');
     await refused(nats, rpcSubject(tenantB, 'registry', 'who'));
     await refused(nats, rpcSubject(tenantA, 'orchestrator', 'start-experiment'));
+    await nats.close();
+  });
+
+  it('let no tenant ask in the name of an actor', async () => {
+    const reader = await broker.connect(broker.users.tenant(tenantA)!.reader);
+    const actor = `key:${newId()}`;
+    expect(await new RpcClient(reader).request(tenantA, 'registry', 'whoami', {}, { actor })).toEqual({ actor: null });
+    const { nats } = await raw(tenantA, 'reader');
+    const header = headers();
+    header.set('Hotbed-Actor', 'app:registry');
+    const answer = await nats.request(rpcSubject(tenantA, 'registry', 'whoami'), '{}', {
+      headers: header,
+      timeout: 2000,
+    });
+    expect(answer.json()).toEqual({ ok: true, result: { actor: null } });
     await nats.close();
   });
 

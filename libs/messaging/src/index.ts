@@ -35,4 +35,4 @@ export { Doorbell, type DoorbellDefinition, type Ring } from './doorbell';
 export { EventStreamWriter, type EventStreamState, type PublishOutcome } from './event-writer';
 export { fittingRows } from './fitting-rows';
 export { RPC_LIMIT_BYTES, RpcServer, type RpcContext, type RpcServerOptions } from './rpc-server';
-export { RpcClient } from './rpc-client';
+export { RpcClient, type RequestOptions } from './rpc-client';

@@ -2,12 +2,19 @@ import { ErrorCode, NatsError } from 'nats';
 import { z } from 'zod';
 import { fromWireError, InvalidInput, rpcSubject, Unavailable, wireErrorSchema, type AppName } from '#hotbed/contracts';
 import { text, type Broker } from './broker';
+import { actorHeader } from './rpc-actor';
 import { RPC_LIMIT_BYTES } from './rpc-server';
 
 const replySchema = z.discriminatedUnion('ok', [
   z.object({ ok: z.literal(true), result: z.unknown() }),
   z.object({ ok: z.literal(false), error: wireErrorSchema }),
 ]);
+
+export interface RequestOptions {
+  timeoutMs?: number;
+  /** In whose name a service asks: `key:<API key id>`. The event that comes of it names this actor. */
+  actor?: string;
+}
 
 /** Asks another app. */
 export class RpcClient {
@@ -23,16 +30,20 @@ export class RpcClient {
     app: AppName,
     command: string,
     body: unknown,
-    options: { timeoutMs?: number } = {},
+    options: RequestOptions = {},
   ): Promise<T> {
     const data = JSON.stringify(body ?? {});
     if (Buffer.byteLength(data) > RPC_LIMIT_BYTES) {
       throw new InvalidInput([{ path: 'body', message: `is larger than ${RPC_LIMIT_BYTES} bytes` }]);
     }
     const timeoutMs = options.timeoutMs ?? 10_000;
+    const named = options.actor === undefined ? {} : { headers: actorHeader(options.actor) };
     let answer;
     try {
-      answer = await this.broker.nats.request(rpcSubject(tenantId, app, command), data, { timeout: timeoutMs });
+      answer = await this.broker.nats.request(rpcSubject(tenantId, app, command), data, {
+        timeout: timeoutMs,
+        ...named,
+      });
     } catch (error) {
       throw requestError(error, app, command, timeoutMs);
     }

@@ -11,11 +11,14 @@ import {
   type AppName,
 } from '#hotbed/contracts';
 import type { Broker } from './broker';
+import { actorOf } from './rpc-actor';
 
 export interface RpcContext {
   /** From the subject, never from the body. */
   tenantId: string;
   command: string;
+  /** `key:<API key id>` in whose name a service asks; null = the asker named nobody, or may not name anybody. */
+  actor: string | null;
 }
 
 interface Handler {
@@ -122,6 +125,7 @@ export class RpcServer {
         retryAfterMs: 250,
       });
     }
+    const actor = actorOf(message);
     const body = parseInput(handler.schema, json(message));
     // No text that the database cannot even be asked about.
     for (const [field, value] of Object.entries(body as object)) assertStorable(value, field);
@@ -134,7 +138,7 @@ export class RpcServer {
       );
     });
     try {
-      return await Promise.race([handler.handle(body, { tenantId, command }), late]);
+      return await Promise.race([handler.handle(body, { tenantId, command, actor }), late]);
     } finally {
       clearTimeout(timer);
     }

@@ -1,4 +1,4 @@
-import { connect } from 'nats';
+import { connect, headers } from 'nats';
 import { z } from 'zod';
 import { DomainError, newId, NotFound } from '#hotbed/contracts';
 import { until, withTestBroker } from '#hotbed/messaging/testing';
@@ -23,6 +23,7 @@ describe('request and reply', () => {
     client = new RpcClient(await broker.as('gateway'));
     server = new RpcServer(registry, 'registry', { timeoutMs: 500, onBug: (_, error) => bugs.push(error) })
       .handle('echo', z.object({ text: z.string() }), async ({ text }, { tenantId }) => ({ text, tenantId }))
+      .handle('whoami', z.object({}), async (_, { actor }) => ({ actor }))
       .handle('missing', z.object({}), async () => {
         throw new NotFound('adapter', 'a1');
       })
@@ -31,7 +32,7 @@ describe('request and reply', () => {
       })
       .handle('huge', z.object({}), async () => 'x'.repeat(RPC_LIMIT_BYTES))
       .handle('slow', z.object({}), () => new Promise((resolve) => (release = () => resolve('done'))));
-    server.start(['echo', 'missing', 'bug', 'huge', 'slow']);
+    server.start(['echo', 'whoami', 'missing', 'bug', 'huge', 'slow']);
     await registry.flush();
   });
   afterAll(() => server.stop());
@@ -54,6 +55,28 @@ describe('request and reply', () => {
     expect(nowhere.json()).toMatchObject({ ok: false, error: { fields: [{ path: 'subject' }] } });
     await nats.close();
   });
+
+  it('tells in whose name a service asks', async () => {
+    const actor = `key:${newId()}`;
+    expect(await client.request(tenant, 'registry', 'whoami', {}, { actor })).toEqual({ actor });
+    expect(await client.request(tenant, 'registry', 'whoami', {})).toEqual({ actor: null });
+  });
+
+  it.each(['app:registry', 'key:', `key:${newId()}/x`, newId()])(
+    'refuses "%s" as an actor, on both ends',
+    async (actor) => {
+      const named = { kind: 'InvalidInput', fields: [{ path: 'Hotbed-Actor' }] };
+      await expect(client.request(tenant, 'registry', 'whoami', {}, { actor })).rejects.toMatchObject(named);
+      const { nats } = await broker.as('gateway');
+      const header = headers();
+      header.set('Hotbed-Actor', actor);
+      const answer = await nats.request(`hotbed.rpc.${tenant}.registry.whoami`, '{}', {
+        headers: header,
+        timeout: 5000,
+      });
+      expect(answer.json()).toMatchObject({ ok: false, error: named });
+    },
+  );
 
   it.each([
     ['echo', { text: 1 }, { kind: 'InvalidInput', fields: [{ path: 'text' }] }],

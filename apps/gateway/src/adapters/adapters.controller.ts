@@ -17,19 +17,19 @@ export class AdaptersController {
   @Get('adapters')
   @ApiCommand('registry', 'list-adapters', 'List adapters')
   list(@FromCaller() caller: Caller, @Query() query: PageQuery) {
-    return this.commands.request(caller.tenantId, 'registry', 'list-adapters', { page: pageOf(query) });
+    return this.commands.request(caller, 'registry', 'list-adapters', { page: pageOf(query) });
   }
 
   @Get('adapters/:adapter')
   @ApiCommand('registry', 'get-adapter', 'One adapter with its aliases')
   get(@FromCaller() caller: Caller, @Param('adapter') adapter: string) {
-    return this.commands.request(caller.tenantId, 'registry', 'get-adapter', { adapter });
+    return this.commands.request(caller, 'registry', 'get-adapter', { adapter });
   }
 
   @Get('adapters/:adapter/versions')
   @ApiCommand('registry', 'list-versions', 'Versions, oldest first')
   versions(@FromCaller() caller: Caller, @Param('adapter') adapter: string, @Query() query: PageQuery) {
-    return this.commands.request(caller.tenantId, 'registry', 'list-versions', { adapter, page: pageOf(query) });
+    return this.commands.request(caller, 'registry', 'list-versions', { adapter, page: pageOf(query) });
   }
 
   @Get('adapters/:adapter/resolve')
@@ -39,7 +39,7 @@ export class AdaptersController {
     @Param('adapter') adapter: string,
     @Query() query: { ref?: string; asOfMs?: string },
   ) {
-    return this.commands.request(caller.tenantId, 'registry', 'resolve', {
+    return this.commands.request(caller, 'registry', 'resolve', {
       adapter,
       ref: query.ref ?? null,
       asOfMs: query.asOfMs === undefined ? null : Number(query.asOfMs),
@@ -54,7 +54,7 @@ export class AdaptersController {
     @Param('version') version: string,
     @Query() query: PageQuery,
   ) {
-    return this.commands.request(caller.tenantId, 'registry', 'lineage-of-version', {
+    return this.commands.request(caller, 'registry', 'lineage-of-version', {
       adapter,
       version: Number(version),
       page: pageOf(query, 1000),
@@ -64,13 +64,13 @@ export class AdaptersController {
   @Get('records/:record/versions')
   @ApiCommand('registry', 'versions-of-record', 'Versions that a record touched')
   versionsOfRecord(@FromCaller() caller: Caller, @Param('record') recordId: string) {
-    return this.commands.request(caller.tenantId, 'registry', 'versions-of-record', { recordId });
+    return this.commands.request(caller, 'registry', 'versions-of-record', { recordId });
   }
 
   @Get('adapters/:adapter/aliases/:alias/history')
   @ApiCommand('registry', 'alias-history', 'Every move of an alias')
   aliasHistory(@FromCaller() caller: Caller, @Param('adapter') adapter: string, @Param('alias') alias: string) {
-    return this.commands.request(caller.tenantId, 'registry', 'alias-history', { adapter, alias });
+    return this.commands.request(caller, 'registry', 'alias-history', { adapter, alias });
   }
 
   @Post('adapters/:adapter/aliases/:alias')
@@ -82,13 +82,13 @@ export class AdaptersController {
     @Param('alias') alias: string,
     @Body() body: Record<string, unknown>,
   ) {
-    return this.commands.request(caller.tenantId, 'orchestrator', 'move-alias', unchecked({ ...body, adapter, alias }));
+    return this.commands.request(caller, 'orchestrator', 'move-alias', unchecked({ ...body, adapter, alias }));
   }
 
   @Get('audit/head')
   @ApiCommand('registry', 'head', 'The end of the log: keep it, and hold the platform to it')
   head(@FromCaller() caller: Caller) {
-    return this.commands.request(caller.tenantId, 'registry', 'head', {});
+    return this.commands.request(caller, 'registry', 'head', {});
   }
 
   /** `adapter_model.safetensors` or `adapter_config.json`: the two together load in Hugging Face tools. */
@@ -100,7 +100,7 @@ export class AdaptersController {
     @Param('file') file: string,
     @Res() reply: FastifyReply,
   ): Promise<void> {
-    const { digest, size, mediaType, stream } = await this.peftFiles.open(caller.tenantId, ref, file);
+    const { digest, size, mediaType, stream } = await this.peftFiles.open(caller, ref, file);
     await reply
       .header('content-type', mediaType)
       .header('content-length', size)

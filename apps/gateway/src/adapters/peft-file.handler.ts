@@ -1,7 +1,7 @@
 import { createReadStream, type ReadStream } from 'node:fs';
 import { Inject, Injectable } from '@nestjs/common';
 import { NotFound, type BlobStore } from '#hotbed/contracts';
-import { COMMANDS_PORT, type Commands } from '../http/commands';
+import { COMMANDS_PORT, type Asker, type Commands } from '../http/commands';
 import { splitModelRef } from '../samples/sample.handler';
 
 /** Injection token. */
@@ -22,14 +22,14 @@ export class PeftFileHandler {
     @Inject(BLOB_STORE) private readonly blobs: BlobStore,
   ) {}
 
-  async open(tenantId: string, modelRef: string, file: string): Promise<PeftFile> {
+  async open(asker: Asker, modelRef: string, file: string): Promise<PeftFile> {
     const { adapter, ref } = splitModelRef(modelRef);
-    const { version } = await this.commands.request(tenantId, 'registry', 'resolve', { adapter, ref });
+    const { version } = await this.commands.request(asker, 'registry', 'resolve', { adapter, ref });
     const blob = { 'adapter_model.safetensors': version.weightsFile, 'adapter_config.json': version.configFile }[file];
     if (blob === undefined) {
       throw new NotFound('file', file, 'a version has adapter_model.safetensors and adapter_config.json');
     }
-    const path = await this.blobs.pathOf(tenantId, blob.digest);
+    const path = await this.blobs.pathOf(asker.tenantId, blob.digest);
     return { ...blob, stream: createReadStream(path) };
   }
 }

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { CanActivate, ExecutionContext, Inject, Injectable, SetMetadata } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
-import { DomainError, SYSTEM_TENANT_ID } from '#hotbed/contracts';
-import { COMMANDS_PORT, type Commands } from '../http/commands';
+import { DomainError } from '#hotbed/contracts';
+import { COMMANDS_PORT, PLATFORM, type Commands } from '../http/commands';
 import type { AuthenticatedRequest, Caller } from './caller';
 
 const PUBLIC = 'hotbed:public';
@@ -43,7 +43,7 @@ export class ApiKeyGuard implements CanActivate {
     const cached = this.known.get(keyDigest);
     if (cached !== undefined && cached.untilMs > Date.now()) return cached.caller;
     this.known.delete(keyDigest);
-    const caller = await this.commands.request(SYSTEM_TENANT_ID, 'registry', 'authenticate', { keyDigest });
+    const caller = await this.commands.request(PLATFORM, 'registry', 'authenticate', { keyDigest });
     if (this.known.size >= KEY_CACHE_ENTRIES) this.known.clear();
     this.known.set(keyDigest, { caller, untilMs: Date.now() + KEY_CACHE_MS });
     return caller;

@@ -11,46 +11,46 @@ export class ExperimentsController {
   @Post()
   @ApiCommand('orchestrator', 'create-experiment', 'Create an experiment and its adapter')
   create(@FromCaller() caller: Caller, @Body() body: unknown) {
-    return this.commands.request(caller.tenantId, 'orchestrator', 'create-experiment', unchecked(body));
+    return this.commands.request(caller, 'orchestrator', 'create-experiment', unchecked(body));
   }
 
   @Get()
   @ApiCommand('orchestrator', 'list-experiments', 'List experiments')
   list(@FromCaller() caller: Caller, @Query() query: PageQuery) {
-    return this.commands.request(caller.tenantId, 'orchestrator', 'list-experiments', { page: pageOf(query) });
+    return this.commands.request(caller, 'orchestrator', 'list-experiments', { page: pageOf(query) });
   }
 
   @Get(':experiment')
   @ApiCommand('orchestrator', 'get-experiment', 'One experiment: state, curves, example rollouts, why it stalls')
   get(@FromCaller() caller: Caller, @Param('experiment') experiment: string) {
-    return this.commands.request(caller.tenantId, 'orchestrator', 'get-experiment', { experiment });
+    return this.commands.request(caller, 'orchestrator', 'get-experiment', { experiment });
   }
 
   @Post(':experiment/trigger')
   @HttpCode(202)
   @ApiCommand('ingest', 'trigger-training', 'Start a training run over the records not used yet')
   trigger(@FromCaller() caller: Caller, @Param('experiment') experiment: string) {
-    return this.commands.request(caller.tenantId, 'ingest', 'trigger-training', { experiment });
+    return this.commands.request(caller, 'ingest', 'trigger-training', { experiment });
   }
 
   @Post(':experiment/pause')
   @HttpCode(200)
   @ApiCommand('orchestrator', 'pause-experiment', 'Hold after the current step')
   pause(@FromCaller() caller: Caller, @Param('experiment') experiment: string) {
-    return this.commands.request(caller.tenantId, 'orchestrator', 'pause-experiment', { experiment });
+    return this.commands.request(caller, 'orchestrator', 'pause-experiment', { experiment });
   }
 
   @Post(':experiment/resume')
   @HttpCode(200)
   @ApiCommand('orchestrator', 'resume-experiment', 'Go on')
   resume(@FromCaller() caller: Caller, @Param('experiment') experiment: string) {
-    return this.commands.request(caller.tenantId, 'orchestrator', 'resume-experiment', { experiment });
+    return this.commands.request(caller, 'orchestrator', 'resume-experiment', { experiment });
   }
 
   @Post(':experiment/cancel')
   @HttpCode(200)
   @ApiCommand('orchestrator', 'cancel-experiment', 'End for good; versions stay')
   cancel(@FromCaller() caller: Caller, @Param('experiment') experiment: string) {
-    return this.commands.request(caller.tenantId, 'orchestrator', 'cancel-experiment', { experiment });
+    return this.commands.request(caller, 'orchestrator', 'cancel-experiment', { experiment });
   }
 }

@@ -1,7 +1,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { DomainError, Unavailable, parseInput, type CommandInput, type CommandReply } from '#hotbed/contracts';
 import { z } from 'zod';
-import { COMMANDS_PORT, type Commands } from '../http/commands';
+import { COMMANDS_PORT, type Asker, type Commands } from '../http/commands';
 import { LOG_WATCH, type LogWatch } from '../events/log-watch';
 
 /** How long a caller waits for its samples before 503; the request stays and is answered all the same. */
@@ -36,12 +36,12 @@ export class SampleHandler {
   ) {}
 
   /** @param modelRef `<adapter>@<alias or version>`, `<adapter>` (latest), or null for the base */
-  async sample(tenantId: string, modelRef: string | null, body: unknown): Promise<SampleAnswer> {
+  async sample(asker: Asker, modelRef: string | null, body: unknown): Promise<SampleAnswer> {
     const { prompt, prompts, samplesPerPrompt, seed, ...sampling } = parseInput(sampleBodySchema, body ?? {});
     if ((prompt === undefined) === (prompts === undefined)) {
       parseInput(z.never({ error: 'give either prompt or prompts' }), prompt ?? null, 'prompt');
     }
-    const version = modelRef === null ? null : await this.resolve(tenantId, modelRef);
+    const version = modelRef === null ? null : await this.resolve(asker, modelRef);
     const request: CommandInput<'orchestrator', 'request-samples'> = {
       adapterId: version?.adapterId ?? null,
       opIndex: version?.opIndex ?? null,
@@ -51,12 +51,12 @@ export class SampleHandler {
       sampling,
     };
     const { requestId, streamId, requestVersion } = await this.commands.request(
-      tenantId,
+      asker,
       'orchestrator',
       'request-samples',
       request,
     );
-    const answer = await this.waitForSamples(tenantId, { requestId, streamId, requestVersion });
+    const answer = await this.waitForSamples(asker, { requestId, streamId, requestVersion });
     return {
       adapter:
         version === null
@@ -72,18 +72,18 @@ export class SampleHandler {
     };
   }
 
-  private async resolve(tenantId: string, modelRef: string) {
+  private async resolve(asker: Asker, modelRef: string) {
     const { adapter, ref } = splitModelRef(modelRef);
-    const { version } = await this.commands.request(tenantId, 'registry', 'resolve', { adapter, ref });
+    const { version } = await this.commands.request(asker, 'registry', 'resolve', { adapter, ref });
     return version;
   }
 
-  private async waitForSamples(tenantId: string, request: CommandInput<'orchestrator', 'read-samples'>) {
+  private async waitForSamples(asker: Asker, request: CommandInput<'orchestrator', 'read-samples'>) {
     const deadline = Date.now() + SAMPLE_TIMEOUT_MS;
     for (;;) {
       const change = this.watch.next(RECHECK_MS);
       try {
-        return await this.commands.request(tenantId, 'orchestrator', 'read-samples', request);
+        return await this.commands.request(asker, 'orchestrator', 'read-samples', request);
       } catch (error) {
         if (!(error instanceof DomainError) || error.code !== 'not_complete') throw error;
       }

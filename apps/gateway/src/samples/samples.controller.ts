@@ -11,13 +11,13 @@ export class SamplesController {
   @HttpCode(200)
   @ApiCommand('orchestrator', 'request-samples', 'Sample from <adapter>@<alias or version>')
   fromAdapter(@FromCaller() caller: Caller, @Param('ref') ref: string, @Body() body: unknown) {
-    return this.samples.sample(caller.tenantId, ref, body);
+    return this.samples.sample(caller, ref, body);
   }
 
   @Post('base/sample')
   @HttpCode(200)
   @ApiCommand('orchestrator', 'request-samples', 'Sample from the plain base')
   fromBase(@FromCaller() caller: Caller, @Body() body: unknown) {
-    return this.samples.sample(caller.tenantId, null, body);
+    return this.samples.sample(caller, null, body);
   }
 }

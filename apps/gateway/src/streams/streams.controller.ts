@@ -11,30 +11,30 @@ export class StreamsController {
   @Post()
   @ApiCommand('ingest', 'create-data-stream', 'Create a data stream')
   create(@FromCaller() caller: Caller, @Body() body: unknown) {
-    return this.commands.request(caller.tenantId, 'ingest', 'create-data-stream', unchecked(body));
+    return this.commands.request(caller, 'ingest', 'create-data-stream', unchecked(body));
   }
 
   @Get()
   @ApiCommand('ingest', 'list-data-streams', 'List data streams')
   list(@FromCaller() caller: Caller, @Query() query: PageQuery) {
-    return this.commands.request(caller.tenantId, 'ingest', 'list-data-streams', { page: pageOf(query) });
+    return this.commands.request(caller, 'ingest', 'list-data-streams', { page: pageOf(query) });
   }
 
   @Get(':stream')
   @ApiCommand('ingest', 'get-data-stream', 'One data stream, by name or id')
   get(@FromCaller() caller: Caller, @Param('stream') dataStream: string) {
-    return this.commands.request(caller.tenantId, 'ingest', 'get-data-stream', { dataStream });
+    return this.commands.request(caller, 'ingest', 'get-data-stream', { dataStream });
   }
 
   @Post(':stream/records')
   @ApiCommand('ingest', 'append-records', 'Append records: all of one call, or none')
   append(@FromCaller() caller: Caller, @Param('stream') dataStream: string, @Body() body: { records?: unknown }) {
-    return this.commands.request(caller.tenantId, 'ingest', 'append-records', unchecked({ ...body, dataStream }));
+    return this.commands.request(caller, 'ingest', 'append-records', unchecked({ ...body, dataStream }));
   }
 
   @Get(':stream/records')
   @ApiCommand('ingest', 'list-records', 'Records of a data stream, oldest first')
   records(@FromCaller() caller: Caller, @Param('stream') dataStream: string, @Query() query: PageQuery) {
-    return this.commands.request(caller.tenantId, 'ingest', 'list-records', { dataStream, page: pageOf(query) });
+    return this.commands.request(caller, 'ingest', 'list-records', { dataStream, page: pageOf(query) });
   }
 }

@@ -1,9 +1,10 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { Body, Controller, Delete, Inject, Param, Post } from '@nestjs/common';
-import { SYSTEM_TENANT_ID, parseInput } from '#hotbed/contracts';
+import { parseInput } from '#hotbed/contracts';
 import { z } from 'zod';
 import { AdminOnly } from '../auth/api-key.guard';
-import { COMMANDS_PORT, type Commands, unchecked } from '../http/commands';
+import { type Caller, FromCaller } from '../auth/caller';
+import { COMMANDS_PORT, type Commands, asPlatform, unchecked } from '../http/commands';
 import { ApiCommand } from '../openapi/api-command';
 
 const issueKeySchema = z.strictObject({
@@ -18,18 +19,18 @@ export class TenantsController {
 
   @Post()
   @ApiCommand('registry', 'create-tenant', 'Create a tenant (idempotent by name)')
-  create(@Body() body: unknown) {
-    return this.commands.request(SYSTEM_TENANT_ID, 'registry', 'create-tenant', unchecked(body));
+  create(@FromCaller() caller: Caller, @Body() body: unknown) {
+    return this.commands.request(asPlatform(caller), 'registry', 'create-tenant', unchecked(body));
   }
 
   /** The key is shown in this answer and never again: the log keeps its digest. */
   @Post(':tenant/keys')
   @ApiCommand('registry', 'issue-api-key', 'Issue an API key; the answer shows it once')
-  async issueKey(@Param('tenant') tenantId: string, @Body() body: unknown) {
+  async issueKey(@FromCaller() caller: Caller, @Param('tenant') tenantId: string, @Body() body: unknown) {
     const { role, label } = parseInput(issueKeySchema, body ?? {});
     const key = `hb_${randomBytes(32).toString('base64url')}`;
     const keyDigest = createHash('sha256').update(key).digest('hex');
-    const { keyId } = await this.commands.request(SYSTEM_TENANT_ID, 'registry', 'issue-api-key', {
+    const { keyId } = await this.commands.request(asPlatform(caller), 'registry', 'issue-api-key', {
       tenantId,
       role,
       label,
@@ -40,7 +41,7 @@ export class TenantsController {
 
   @Delete('keys/:key')
   @ApiCommand('registry', 'revoke-api-key', 'Revoke an API key')
-  revokeKey(@Param('key') keyId: string) {
-    return this.commands.request(SYSTEM_TENANT_ID, 'registry', 'revoke-api-key', { keyId });
+  revokeKey(@FromCaller() caller: Caller, @Param('key') keyId: string) {
+    return this.commands.request(asPlatform(caller), 'registry', 'revoke-api-key', { keyId });
   }
 }

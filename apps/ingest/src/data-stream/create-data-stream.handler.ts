@@ -17,6 +17,7 @@ export class CreateDataStreamHandler {
   async create(
     tenantId: string,
     { name, idempotencyKey }: CommandRequest<'ingest', 'create-data-stream'>,
+    actor: string,
   ): Promise<CommandReply<'ingest', 'create-data-stream'>> {
     const dataStreamId = newId();
     const eventId = newId();
@@ -40,7 +41,7 @@ export class CreateDataStreamHandler {
               type: 'DataStreamCreated',
               tenantId,
               occurredAtMs: answer.createdAtMs,
-              actor: 'app:ingest',
+              actor,
               correlationId: eventId,
               causationId: null,
               payload: { dataStreamId, name },

@@ -26,12 +26,13 @@ export class TakeRecordsHandler {
     tenantId: string,
     dataStreamId: string,
     records: CommandRequest<'ingest', 'append-records'>['records'],
+    actor: string,
   ): Promise<Outcome[]> {
     const items = records.map(({ key, content }, i) => {
       const stamp = this.stamp();
       // Without a key every arrival is a record of its own.
       const identity = { kind: 'key', key: key ?? `auto-${stamp.recordId}` } as const;
-      const arrived: ArrivedRecord = { tenantId, dataStreamId, identity, content, actor: 'app:ingest' };
+      const arrived: ArrivedRecord = { tenantId, dataStreamId, identity, content, actor };
       return receive(arrived, checkRecord(content, `records[${i}].content`), stamp);
     });
     const results = await this.transactions.run((uow) => uow.append(items));
@@ -63,6 +64,7 @@ export class TakeRecordsHandler {
 
   private judge(arrived: ArrivedRecord): AppendItem {
     try {
+      if (arrived.problem !== undefined) throw new InvalidInput([arrived.problem]);
       return receive(arrived, checkRecord(arrived.content, 'record'), this.stamp());
     } catch (error) {
       if (!(error instanceof InvalidInput)) throw error;

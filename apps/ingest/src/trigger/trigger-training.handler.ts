@@ -7,6 +7,7 @@ import {
   type EventStore,
   type Transactions,
 } from '#hotbed/contracts';
+import { INGEST_ACTOR } from '../ingest.actor';
 import { fireTriggers } from './fire-trigger';
 import { intervalWindow, manualWindow } from './trigger.decider';
 import { triggers } from './trigger.read-model';
@@ -23,13 +24,18 @@ export class TriggerTrainingHandler {
   async trigger(
     tenantId: string,
     request: CommandRequest<'ingest', 'trigger-training'>,
+    actor: string,
   ): Promise<CommandReply<'ingest', 'trigger-training'>> {
     const experimentId = await this.experimentIdOf(tenantId, request.experiment);
     return this.transactions.run(async (uow) => {
       const trigger = await triggers.ofExperiment(uow, tenantId, experimentId);
       if (trigger === null) throw await this.notFollowed(tenantId, experimentId, request.experiment);
       const window = manualWindow(trigger, await triggers.recordsAfter(uow, trigger));
-      const [fired] = await fireTriggers(uow, [{ trigger, window, cause: 'manual', causationId: null }], this.now());
+      const [fired] = await fireTriggers(
+        uow,
+        [{ trigger, window, cause: 'manual', causationId: null, actor }],
+        this.now(),
+      );
       return { triggerId: fired!.triggerId, from: fired!.from, to: fired!.to, records: fired!.records };
     });
   }
@@ -43,7 +49,11 @@ export class TriggerTrainingHandler {
         if (trigger === null) return;
         const window = intervalWindow(trigger, await triggers.recordsAfter(uow, trigger), this.now());
         if (window !== null) {
-          await fireTriggers(uow, [{ trigger, window, cause: 'interval', causationId: null }], this.now());
+          await fireTriggers(
+            uow,
+            [{ trigger, window, cause: 'interval', causationId: null, actor: INGEST_ACTOR }],
+            this.now(),
+          );
         }
       });
     }

@@ -1,4 +1,5 @@
 import type { AnyStoredEvent, LaneHandler, UnitOfWork } from '#hotbed/contracts';
+import { INGEST_ACTOR } from '../ingest.actor';
 import { fireTriggers } from './fire-trigger';
 import type { Trigger } from './trigger';
 import { countWindows } from './trigger.decider';
@@ -50,7 +51,7 @@ async function fireCounted(uow: UnitOfWork, candidates: readonly Trigger[], caus
   for (const trigger of candidates) {
     if (trigger.policy.kind !== 'count') continue;
     for (const window of countWindows(trigger, await triggers.recordsAfter(uow, trigger))) {
-      due.push({ trigger, window, cause: 'count' as const, causationId });
+      due.push({ trigger, window, cause: 'count' as const, causationId, actor: INGEST_ACTOR });
     }
   }
   await fireTriggers(uow, due, nowMs);

@@ -14,8 +14,6 @@ import {
 import type { AsOfStamp } from '../projection/as-of';
 import type { TenantsReadModel } from './tenants.read-model';
 
-const ACTOR = 'app:registry';
-
 /** Tenants and their API keys. Only the platform itself (the system tenant) may ask. */
 export class TenantsHandler {
   constructor(
@@ -29,6 +27,7 @@ export class TenantsHandler {
   async createTenant(
     callerTenantId: string,
     { name }: CommandRequest<'registry', 'create-tenant'>,
+    actor: string,
   ): Promise<CommandReply<'registry', 'create-tenant'>> {
     assertSystem(callerTenantId);
     const existing = await this.events.idOfName(SYSTEM_TENANT_ID, 'tenant', name);
@@ -36,7 +35,7 @@ export class TenantsHandler {
     const tenantId = newId();
     const answer = { tenantId, name, created: true };
     try {
-      const event = { type: 'TenantCreated' as const, payload: { tenantId, name } };
+      const event = { type: 'TenantCreated' as const, actor, payload: { tenantId, name } };
       return await this.append(tenantId, 'none', event, answer, {
         names: [{ tenantId: SYSTEM_TENANT_ID, kind: 'tenant', name, id: tenantId }],
       });
@@ -51,12 +50,13 @@ export class TenantsHandler {
   async issueKey(
     callerTenantId: string,
     { tenantId, role, label, keyDigest }: CommandRequest<'registry', 'issue-api-key'>,
+    actor: string,
   ): Promise<CommandReply<'registry', 'issue-api-key'>> {
     assertSystem(callerTenantId);
     const [created] = await this.events.readStream(streamId('tenant', tenantId), { limit: 1 });
     if (created === undefined) throw new NotFound('tenant', tenantId);
     const answer = { keyId: newId() };
-    const event = { type: 'ApiKeyIssued' as const, payload: { ...answer, tenantId, role, label, keyDigest } };
+    const event = { type: 'ApiKeyIssued' as const, actor, payload: { ...answer, tenantId, role, label, keyDigest } };
     return this.append(tenantId, 'exists', event, answer, {
       // Of the whole platform: a digest is one key of one tenant.
       idempotency: {
@@ -71,11 +71,12 @@ export class TenantsHandler {
   async revokeKey(
     callerTenantId: string,
     { keyId }: CommandRequest<'registry', 'revoke-api-key'>,
+    actor: string,
   ): Promise<CommandReply<'registry', 'revoke-api-key'>> {
     assertSystem(callerTenantId);
     const tenantId = await this.tenants.keyOwner(keyId);
     if (tenantId === null) throw new NotFound('API key', keyId);
-    const event = { type: 'ApiKeyRevoked' as const, payload: { keyId, tenantId } };
+    const event = { type: 'ApiKeyRevoked' as const, actor, payload: { keyId, tenantId } };
     return this.append(tenantId, 'exists', event, { keyId });
   }
 
@@ -91,7 +92,10 @@ export class TenantsHandler {
   private async append<A>(
     tenantId: string,
     expected: 'none' | 'exists',
-    event: Pick<Extract<AnyNewEvent, { type: 'TenantCreated' | 'ApiKeyIssued' | 'ApiKeyRevoked' }>, 'type' | 'payload'>,
+    event: Pick<
+      Extract<AnyNewEvent, { type: 'TenantCreated' | 'ApiKeyIssued' | 'ApiKeyRevoked' }>,
+      'type' | 'actor' | 'payload'
+    >,
     answer: A,
     once: Pick<AppendItem, 'names' | 'idempotency'> = {},
   ): Promise<A> {
@@ -101,7 +105,6 @@ export class TenantsHandler {
       eventId,
       tenantId,
       occurredAtMs: this.now(),
-      actor: ACTOR,
       correlationId: eventId,
       causationId: null,
     } as AnyNewEvent;
