@@ -1,11 +1,13 @@
 import * as fc from 'fast-check';
 import { z } from 'zod';
 import {
+  COMMANDS,
   DomainError,
   EVENTS,
   EVENT_TYPES,
   InvalidInput,
   JETSTREAM_OF,
+  WINDOW_RECORDS,
   aliasStreamId,
   canonicalJson,
   eventSubject,
@@ -20,6 +22,7 @@ import {
   tensorSchema,
   toFloat32Array,
   toWireError,
+  triggerSchema,
   u64Schema,
 } from './index';
 
@@ -77,6 +80,22 @@ describe('ids and seeds', () => {
     expect(u64Schema.safeParse('18446744073709551616').success).toBe(false);
     expect(u64Schema.safeParse('18446744073709551615').success).toBe(true);
     expect(u64Schema.safeParse('007').success).toBe(false);
+  });
+});
+
+describe('commands', () => {
+  const fieldsOf = (schema: z.ZodType, body: unknown): string[] =>
+    (schema.safeParse(body).error?.issues ?? []).map((issue) => issue.path.join('.'));
+
+  it('take no alias that reads as a version number', () => {
+    const { request } = COMMANDS.orchestrator['move-alias'];
+    expect(fieldsOf(request, { adapter: 'reverse', alias: '7', version: 1 })).toEqual(['alias']);
+    for (const alias of ['v7', '7b', '1.0']) expect(fieldsOf(request, { adapter: 'x', alias, version: 1 })).toEqual([]);
+  });
+
+  it('take no count trigger beyond what one window holds', () => {
+    const trigger = (records: number) => triggerSchema.safeParse({ kind: 'count', records }).success;
+    expect([0, 1, WINDOW_RECORDS, WINDOW_RECORDS + 1].map(trigger)).toEqual([false, true, true, false]);
   });
 });
 

@@ -14,6 +14,12 @@ export const nameSchema = z
   .string()
   .regex(/^[a-z0-9][a-z0-9._-]{0,62}$/, 'expected 1..63 of a-z 0-9 . _ - beginning with a letter or digit');
 
+/** An alias of a version. All digits would read as a version number: `<adapter>@7` is version 7. */
+export const aliasSchema = nameSchema.refine(
+  (alias) => !/^[0-9]+$/.test(alias),
+  'expected a name that is not all digits: adapter@7 means version 7',
+);
+
 /** Positions, stream versions, operation indices, seeds: unsigned 64-bit integers as decimal strings. */
 export const u64Schema = z
   .string()

@@ -46,6 +46,7 @@ export {
 export { samplingSchema, type SamplingPayload } from './sampling';
 export { recordContentSchema, type RecordContent, type RecordIdentity } from './events/data-stream.events';
 export {
+  WINDOW_RECORDS,
   grpoSchema,
   rewardSchema,
   triggerSchema,

@@ -1,4 +1,4 @@
-import type { UnitOfWork } from '#hotbed/contracts';
+import { WINDOW_RECORDS, type UnitOfWork } from '#hotbed/contracts';
 import type { CountedRecord, Trigger } from './trigger';
 
 interface TriggerRow extends Omit<Trigger, 'lastTriggeredMs'> {
@@ -73,7 +73,7 @@ export const triggers = {
   },
 
   /** Records of the trigger's data stream behind its cursor, ascending. */
-  async recordsAfter(uow: UnitOfWork, trigger: Trigger, limit = 100_000): Promise<CountedRecord[]> {
+  async recordsAfter(uow: UnitOfWork, trigger: Trigger, limit = WINDOW_RECORDS): Promise<CountedRecord[]> {
     return uow.query<CountedRecord>(
       `SELECT stream_version AS "streamVersion" FROM es.events
        WHERE stream_id = $1 AND type = 'RecordReceived' AND stream_version > $2 ORDER BY stream_version LIMIT $3`,

@@ -83,12 +83,13 @@ function requestsOf(facts: readonly Fact[], tenantId: string): RequestChange[] {
   return facts.flatMap((fact): RequestChange[] => {
     if (fact.type !== 'RolloutsRequested') return [];
     const { requestId, prompts, adapterId, opIndex, experimentId } = fact.payload;
+    if (experimentId === null) throw new Error(`request ${requestId} of an experiment does not name it`);
     return [
       {
         change: 'open',
         requestId,
         promptIndexes: prompts.map((prompt) => prompt.promptIndex),
-        streamId: streamId('rollouts', experimentId ?? ''),
+        streamId: streamId('rollouts', experimentId),
         tenantId,
         adapterId,
         opIndex: opIndex === null ? null : BigInt(opIndex),

@@ -72,7 +72,7 @@ describe('an experiment over the log', () => {
       ...['forward_backward', 'optim_step', 'forward_backward', 'optim_step', 'checkpoint'],
       ...['forward_backward', 'optim_step', 'forward_backward', 'optim_step', 'checkpoint'],
     ]);
-    expect(steps.map((step) => step.nextOpIndex)).toEqual(['2', '5', '7', '10']);
+    expect(steps.map((step) => step.acceptedOpIndex)).toEqual(['2', '5', '7', '10']);
     const moves = await platform.eventsOf(aliasStreamId(experiment.adapterId, 'latest'), 'AliasMoved');
     expect(moves.map(({ version, previousVersion }) => [version, previousVersion])).toEqual([
       [1, null],

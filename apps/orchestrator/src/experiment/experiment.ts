@@ -79,29 +79,36 @@ export const NO_EXPERIMENT: Experiment = { status: 'absent' };
 /**
  * The fold of an experiment over its own stream, its rollouts, its adapter's stream and the triggers for it.
  *
- * 1. Folding a fact twice changes nothing the second time, and facts of different streams may come in any order that
- *    keeps each stream's own: a lane that lags behind a rebuild cannot do harm.
- * 2. Nothing but facts enters: the same facts give the same experiment after any crash.
+ * 1. A fact that comes again changes nothing, however late: its index or id says that it was taken. Pauses and
+ *    resumptions have neither; they come from the experiment's own stream alone, each once.
+ * 2. What lanes bring (triggers, rewards, versions, failures) may lag behind the other streams: a rebuild that has
+ *    folded it already is not harmed.
+ * 3. Nothing but facts enters: the same facts give the same experiment after any crash.
  */
 export function evolve(experiment: Experiment, fact: Fact): Experiment {
-  if (fact.type === 'ExperimentCreated') return fromCreated(fact.payload);
-  if (experiment.status === 'absent') return experiment;
+  if (experiment.status === 'absent') {
+    return fact.type === 'ExperimentCreated' ? fromCreated(fact.payload) : experiment;
+  }
   switch (fact.type) {
     case 'ExperimentStarted':
       return { ...experiment, isStarted: true };
     case 'ExperimentPaused':
-      return { ...experiment, status: 'paused' };
+      return isEnded(experiment) ? experiment : { ...experiment, status: 'paused' };
     case 'ExperimentResumed':
-      return { ...experiment, status: experiment.run === null ? 'idle' : 'training' };
+      return isEnded(experiment)
+        ? experiment
+        : { ...experiment, status: experiment.run === null ? 'idle' : 'training' };
     case 'ExperimentCompleted':
       return ended(experiment, 'completed');
     case 'ExperimentCancelled':
       return ended(experiment, 'cancelled');
     case 'ExperimentFailed':
-      return {
-        ...ended(experiment, 'failed'),
-        failure: { code: fact.payload.code, message: fact.payload.message },
-      };
+      return isEnded(experiment)
+        ? experiment
+        : {
+            ...ended(experiment, 'failed'),
+            failure: { code: fact.payload.code, message: fact.payload.message },
+          };
     case 'TrainingTriggered':
       return withTrigger(experiment, fact.payload);
     case 'TrainingRunStarted':
@@ -121,16 +128,11 @@ export function evolve(experiment: Experiment, fact: Fact): Experiment {
     case 'TrainingStepCompleted':
       return withStepCompleted(experiment, fact.payload);
     case 'TrainingRunCompleted':
-      return { ...experiment, status: experiment.status === 'paused' ? 'paused' : 'idle', run: null };
+      return experiment.run?.ordinal === fact.payload.runOrdinal
+        ? { ...experiment, status: experiment.status === 'paused' ? 'paused' : 'idle', run: null }
+        : experiment;
     case 'OperationAccepted':
-      return {
-        ...experiment,
-        adapter: {
-          ...experiment.adapter,
-          acceptedOpIndex: fact.payload.opIndex,
-          acceptedKind: fact.payload.operation.kind,
-        },
-      };
+      return withOperation(experiment, fact.payload);
     case 'OperationFailed':
       return withFault(
         experiment,
@@ -175,7 +177,7 @@ function fromCreated(created: ExperimentCreated): OpenExperiment {
 }
 
 function ended(experiment: OpenExperiment, status: 'completed' | 'failed' | 'cancelled'): OpenExperiment {
-  return { ...experiment, status, run: null, queue: [], fault: null };
+  return isEnded(experiment) ? experiment : { ...experiment, status, run: null, queue: [], fault: null };
 }
 
 function withTrigger(experiment: OpenExperiment, triggered: PayloadOf<'TrainingTriggered'>): OpenExperiment {
@@ -191,6 +193,7 @@ function withTrigger(experiment: OpenExperiment, triggered: PayloadOf<'TrainingT
 
 function withRun(experiment: OpenExperiment, started: PayloadOf<'TrainingRunStarted'>): OpenExperiment {
   const { from, to } = started.window;
+  if (started.runOrdinal < experiment.runs) return experiment;
   return {
     ...experiment,
     status: 'training',
@@ -207,7 +210,10 @@ function withRun(experiment: OpenExperiment, started: PayloadOf<'TrainingRunStar
 }
 
 function withPending(experiment: OpenExperiment, requested: PayloadOf<'RolloutsRequested'>): OpenExperiment {
-  if (experiment.run === null || requested.experimentId !== experiment.created.experimentId) return experiment;
+  const { run } = experiment;
+  if (run === null || requested.experimentId !== experiment.created.experimentId) return experiment;
+  const isTaken = (requested.step ?? 0) < run.stepsCompleted || run.pending?.requestId === requested.requestId;
+  if (requested.runOrdinal !== run.ordinal || isTaken) return experiment;
   const pending: PendingStep = {
     requestId: requested.requestId,
     step: requested.step ?? 0,
@@ -218,7 +224,7 @@ function withPending(experiment: OpenExperiment, requested: PayloadOf<'RolloutsR
     })),
     groups: requested.prompts.map(() => null),
   };
-  return { ...experiment, run: { ...experiment.run, pending } };
+  return { ...experiment, run: { ...run, pending } };
 }
 
 /** Facts about a request that is not the current one (cancelled, completed) change nothing. */
@@ -250,16 +256,26 @@ function groupOf(assigned: PayloadOf<'RewardsAssigned'>): GroupRewards {
 }
 
 function withStepCompleted(experiment: OpenExperiment, step: PayloadOf<'TrainingStepCompleted'>): OpenExperiment {
-  if (experiment.run === null) return experiment;
+  const { run } = experiment;
+  if (run?.ordinal !== step.runOrdinal || step.step < run.stepsCompleted) return experiment;
   return {
     ...experiment,
     totalSteps: experiment.totalSteps + 1,
     stepsOfLastRun: step.step + 1,
     lastRewardMean: step.rewardMean,
-    lastRequestVersion: experiment.run.pending?.groups[0]?.requestVersion ?? experiment.lastRequestVersion,
+    lastRequestVersion: run.pending?.groups[0]?.requestVersion ?? experiment.lastRequestVersion,
     stepsWithoutVariance: step.groupsWithVariance === 0 ? experiment.stepsWithoutVariance + 1 : 0,
     stepsWithoutValidAnswer: step.validAnswers === 0 ? experiment.stepsWithoutValidAnswer + 1 : 0,
-    run: { ...experiment.run, stepsCompleted: step.step + 1, pending: null },
+    run: { ...run, stepsCompleted: step.step + 1, pending: null },
+  };
+}
+
+function withOperation(experiment: OpenExperiment, accepted: PayloadOf<'OperationAccepted'>): OpenExperiment {
+  const { opIndex, operation } = accepted;
+  if (BigInt(opIndex) <= BigInt(experiment.adapter.acceptedOpIndex)) return experiment;
+  return {
+    ...experiment,
+    adapter: { ...experiment.adapter, acceptedOpIndex: opIndex, acceptedKind: operation.kind },
   };
 }
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { int32Tensor, toFloat32Array, type ExperimentCreated, type PayloadOf } from '#hotbed/contracts';
-import { evolve, NO_EXPERIMENT, type Fact, type OpenExperiment } from './experiment';
+import { evolve, NO_EXPERIMENT, type Experiment, type Fact, type OpenExperiment } from './experiment';
 import { decideCancel, decidePause, decideResume } from './experiment.decider';
 import { batchNeed, decide, whatIsDue, type Batch } from './training.decider';
 import { toAppendItem } from './append-item';
@@ -58,20 +58,26 @@ const trigger = (n: number): Fact => ({
 });
 
 /** Given facts, then everything that is due is done until the experiment waits. */
-function given(...facts: Fact[]): { experiment: OpenExperiment; decided: Fact[] } {
-  let state = evolve(NO_EXPERIMENT, { type: 'ExperimentCreated', payload: created });
+function given(...facts: Fact[]): { experiment: OpenExperiment; decided: Fact[]; history: Fact[] } {
+  const history: Fact[] = [{ type: 'ExperimentCreated', payload: created }];
+  let state: Experiment = foldOf(history);
   const decided: Fact[] = [];
   for (const fact of facts) {
+    history.push(fact);
     state = evolve(state, fact);
     if (state.status === 'absent') throw new Error('a created experiment exists');
     for (let due = whatIsDue(state); due !== null; due = whatIsDue(state)) {
       const own = decide(state, due, batchNeed(state, due) === null ? null : batch);
       decided.push(...own);
-      state = own.reduce((before, after) => evolve(before, after) as OpenExperiment, state);
+      history.push(...own);
+      state = own.reduce<Experiment>(evolve, state) as OpenExperiment;
     }
   }
-  return { experiment: state as OpenExperiment, decided };
+  return { experiment: state, decided, history };
 }
+
+const foldOf = (facts: readonly Fact[]): OpenExperiment =>
+  facts.reduce<Experiment>(evolve, NO_EXPERIMENT) as OpenExperiment;
 
 const typesOf = (facts: Fact[]): string[] => facts.map((fact) => fact.type);
 
@@ -106,6 +112,16 @@ function checkpointed(opIndex: string, version: number): Fact {
       ...{ adapterId, version, opIndex, spec, baseDigest, numericsId, parentVersion: null, label: null },
       ...{ weightsDigest: DIGEST, stateDigest: opIndex.repeat(64).slice(0, 64) },
       ...{ weightsFile: file, configFile: file, stateFile: file, workerId: id(9), leaseEpoch: '1' },
+    },
+  };
+}
+
+function aFailedOperation(opIndex: string): Fact {
+  return {
+    type: 'OperationFailed',
+    payload: {
+      ...{ adapterId: created.adapterId, opIndex, kind: 'optim_step', workerId: id(9), leaseEpoch: '1' },
+      ...{ stateDigest: DIGEST, code: 'not_finite', message: 'gradient norm is NaN' },
     },
   };
 }
@@ -170,7 +186,7 @@ describe('a step', () => {
       validAnswers: 8,
       sampledTokens: 40,
       policyOpIndex: '0',
-      nextOpIndex: '2',
+      acceptedOpIndex: '2',
       skipped: null,
     });
   });
@@ -215,7 +231,7 @@ describe('a step', () => {
     const facts = [trigger(0)];
     const equal = [rewards(facts, 0, [0, 0, 0, 0], valid), rewards(facts, 1, [0, 0, 0, 0], valid)];
     const { decided } = given(...facts, ...equal);
-    expect(ofType(decided, 'TrainingStepCompleted')).toMatchObject([{ skipped, nextOpIndex: '0' }]);
+    expect(ofType(decided, 'TrainingStepCompleted')).toMatchObject([{ skipped, acceptedOpIndex: '0' }]);
     expect(ofType(decided, 'OperationAccepted')).toEqual([]);
     expect(ofType(decided, 'RolloutsRequested').at(-1)).toMatchObject({ step: 1, opIndex: '0' });
   });
@@ -223,6 +239,15 @@ describe('a step', () => {
   it('takes the learning rate of its place in the run', () => {
     const rates = ofType(given(...steps(2)).decided, 'TrainingStepCompleted').map((step) => step.learningRate);
     expect(rates).toEqual([0.01, 0.005]);
+  });
+});
+
+describe('what needs records', () => {
+  it('is refused without them instead of asked for ever', () => {
+    const triggered = evolve(given().experiment, trigger(0)) as OpenExperiment;
+    expect(() => decide(triggered, whatIsDue(triggered)!, null)).toThrow('start_run needs the records');
+    const started = foldOf(given(trigger(0)).history.filter((fact) => fact.type !== 'RolloutsRequested'));
+    expect(() => decide(started, whatIsDue(started)!, null)).toThrow('request_rollouts needs the records');
   });
 });
 
@@ -248,13 +273,7 @@ describe('a run', () => {
 });
 
 describe('what ends an experiment', () => {
-  const operationFailed: Fact = {
-    type: 'OperationFailed',
-    payload: {
-      ...{ adapterId: created.adapterId, opIndex: '2', kind: 'optim_step', workerId: id(9), leaseEpoch: '1' },
-      ...{ stateDigest: DIGEST, code: 'not_finite', message: 'gradient norm is NaN' },
-    },
-  };
+  const operationFailed = aFailedOperation('2');
 
   it('an operation that failed, under its own code', () => {
     const { decided, experiment } = given(...steps(1), operationFailed);
@@ -321,15 +340,27 @@ describe('control', () => {
 });
 
 describe('the fold', () => {
-  it('changes nothing when a fact comes a second time', () => {
-    const facts = [...steps(2), checkpointed('5', 1)];
+  it.each([
+    ['within a run', [...steps(1)]],
+    ['after a run', [...steps(2), checkpointed('5', 1)]],
+    ['in the second run', [trigger(0), trigger(1), ...steps(2).slice(1), checkpointed('5', 1)]],
+    ['after the end', [...steps(1), aFailedOperation('2')]],
+  ])('changes nothing when any fact comes again at any later time, %s', (_, facts) => {
+    const { history, experiment } = given(...facts);
+    const place = fc.nat({ max: history.length - 1 });
     fc.assert(
-      fc.property(fc.integer({ min: 0, max: facts.length - 1 }), (again) => {
-        const repeated = [...facts, facts[again]!];
-        expect(given(...repeated)).toEqual(given(...facts));
+      fc.property(place, place, (a, b) => {
+        const [of, after] = a <= b ? [a, b] : [b, a];
+        const repeated = history.toSpliced(after + 1, 0, history[of]!);
+        expect(foldOf(repeated)).toEqual(experiment);
       }),
-      { seed: 20261130 },
+      { seed: 20261130, numRuns: 500 },
     );
+  });
+
+  it('decides nothing because of a fact that came again', () => {
+    const facts = [...steps(2), checkpointed('5', 1)];
+    for (const again of facts) expect(given(...facts, again).decided).toEqual(given(...facts).decided);
   });
 });
 
@@ -349,6 +380,14 @@ describe('an append item', () => {
     ]);
     expect(item.heads).toEqual([{ change: 'accept', adapterId: created.adapterId, first: 1n, last: 2n }]);
     expect(item.requests).toMatchObject([{ change: 'open', promptIndexes: [0, 1], opIndex: 2n }]);
+  });
+
+  it('opens no request that names no experiment', () => {
+    const { experiment, decided } = given(trigger(0));
+    const nameless = decided.map((fact) =>
+      fact.type === 'RolloutsRequested' ? { ...fact, payload: { ...fact.payload, experimentId: null } } : fact,
+    );
+    expect(() => toAppendItem(experiment, nameless, occasion)).toThrow('does not name it');
   });
 });
 

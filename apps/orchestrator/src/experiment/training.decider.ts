@@ -101,26 +101,22 @@ export function batchNeed(experiment: OpenExperiment, due: Due): BatchNeed | nul
   }
 }
 
-/** The facts that do what is due. @param batch of `batchNeed`, null where that is null */
+/**
+ * The facts that do what is due: at least one, so that asking again does not find the same thing due for ever.
+ * @param batch of `batchNeed`, null where that is null
+ */
 export function decide(experiment: OpenExperiment, due: Due, batch: Batch | null): Fact[] {
   const { experimentId } = experiment.created;
   switch (due.kind) {
     case 'fail':
       return [{ type: 'ExperimentFailed', payload: { experimentId, code: due.code, message: due.message } }];
     case 'start_run':
-      return startRun(experiment, due.trigger, batch ?? { usableRecords: 0, prompts: [] });
-    case 'request_rollouts':
-      return batch === null
-        ? []
-        : [
-            requestRollouts(
-              experiment,
-              due.run.ordinal,
-              due.run.stepsCompleted,
-              experiment.adapter.acceptedOpIndex,
-              batch,
-            ),
-          ];
+      return startRun(experiment, due.trigger, needed(batch, due));
+    case 'request_rollouts': {
+      const { ordinal, stepsCompleted } = due.run;
+      const { acceptedOpIndex } = experiment.adapter;
+      return [requestRollouts(experiment, ordinal, stepsCompleted, acceptedOpIndex, needed(batch, due))];
+    }
     case 'complete_step':
       return completeStep(experiment, due, batch);
     case 'complete_run':
@@ -137,6 +133,11 @@ export function decide(experiment: OpenExperiment, due: Due, batch: Batch | null
         },
       ];
   }
+}
+
+function needed(batch: Batch | null, due: Due): Batch {
+  if (batch === null) throw new Error(`${due.kind} needs the records that batchNeed names, and got none`);
+  return batch;
 }
 
 function startRun(experiment: OpenExperiment, trigger: Trigger, batch: Batch): Fact[] {
@@ -241,7 +242,7 @@ function completeStep(
           runOrdinal: run.ordinal,
           step: pending.step,
         }).payloads;
-  const nextOpIndex = accepted.at(-1)?.opIndex ?? experiment.adapter.acceptedOpIndex;
+  const acceptedOpIndex = accepted.at(-1)?.opIndex ?? experiment.adapter.acceptedOpIndex;
 
   return [
     {
@@ -252,7 +253,7 @@ function completeStep(
         step: pending.step,
         requestId: pending.requestId,
         policyOpIndex: pending.policyOpIndex,
-        nextOpIndex,
+        acceptedOpIndex,
         rollouts,
         rewardMean: meanOf(groups.flatMap((group) => group.rewards)),
         groups: groups.length,
@@ -264,8 +265,8 @@ function completeStep(
       },
     },
     ...accepted.map((payload): Fact => ({ type: 'OperationAccepted', payload })),
-    // The worker samples from nextOpIndex as soon as it has applied it: nobody waits for OperationApplied in between.
-    ...(batch === null ? [] : [requestRollouts(experiment, run.ordinal, steps, nextOpIndex, batch)]),
+    // The worker samples from acceptedOpIndex as soon as it has applied it: nobody waits for OperationApplied in between.
+    ...(batch === null ? [] : [requestRollouts(experiment, run.ordinal, steps, acceptedOpIndex, batch)]),
   ];
 }
 

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { adapterSpecSchema } from '../adapter-spec';
 import { grpoSchema, rewardSchema, triggerSchema } from '../events/experiment.events';
-import { digestSchema, idSchema, nameSchema, u64Schema } from '../ids';
+import { aliasSchema, digestSchema, idSchema, nameSchema, u64Schema } from '../ids';
 import { samplingSchema } from '../sampling';
 import { pageSchema, refSchema } from './paging';
 
@@ -176,7 +176,7 @@ export const ORCHESTRATOR_COMMANDS = {
   'move-alias': {
     request: z.strictObject({
       adapter: refSchema,
-      alias: nameSchema,
+      alias: aliasSchema,
       version: z.number().int().positive(),
       reason: z.string().max(1000).default(''),
     }),

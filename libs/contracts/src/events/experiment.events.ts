@@ -29,9 +29,12 @@ export const rewardSchema = z.object({
 });
 export type RewardPayload = z.infer<typeof rewardSchema>;
 
+/** Most records of one window: what one look at the waiting records reads. */
+export const WINDOW_RECORDS = 100_000;
+
 /** When new records start a training run. Part of ExperimentCreated; `ingest` projects it and owns the cursor. */
 export const triggerSchema = z.discriminatedUnion('kind', [
-  z.object({ kind: z.literal('count'), records: z.number().int().positive() }),
+  z.object({ kind: z.literal('count'), records: z.number().int().min(1).max(WINDOW_RECORDS) }),
   z.object({ kind: z.literal('interval'), everyMs: z.number().int().min(1000) }),
   z.object({ kind: z.literal('manual') }),
 ]);
@@ -85,7 +88,7 @@ export const trainingStepCompleted = experimentRef.extend({
   /** Policy state that the rollouts were sampled from. */
   policyOpIndex: u64Schema,
   /** The adapter's newest accepted operation after this step. */
-  nextOpIndex: u64Schema,
+  acceptedOpIndex: u64Schema,
   rollouts: z.number().int().positive(),
   rewardMean: z.number(),
   groups: z.number().int().positive(),

@@ -1,9 +1,9 @@
 import { z } from 'zod';
-import { digestSchema, idSchema, nameSchema } from '../ids';
+import { aliasSchema, digestSchema, idSchema, nameSchema } from '../ids';
 
 export const aliasMoved = z.object({
   adapterId: idSchema,
-  alias: nameSchema,
+  alias: aliasSchema,
   version: z.number().int().positive(),
   previousVersion: z.number().int().positive().nullable(),
   reason: z.string(),
