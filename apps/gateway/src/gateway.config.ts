@@ -1,9 +1,10 @@
 import {
+  blobConfigShape,
   databaseConfigShape,
   integerVariable,
   loadConfig,
   natsConfigShape,
-  openDataFolder,
+  toBlobFolder,
   toNatsConfig,
   type NatsConfig,
 } from '#hotbed/runtime';
@@ -22,15 +23,14 @@ export function loadGatewayConfig(env: NodeJS.ProcessEnv): GatewayConfig {
     {
       ...databaseConfigShape,
       ...natsConfigShape,
-      HOTBED_DATA_DIR: z.string().optional(),
-      HOTBED_BLOB_DIR: z.string().optional(),
+      ...blobConfigShape,
       HOTBED_HTTP_HOST: z.string().default('127.0.0.1'),
       HOTBED_HTTP_PORT: integerVariable(0, 65535).default(7700),
     },
     (values): GatewayConfig => ({
       databaseUrl: values.HOTBED_DATABASE_URL,
       nats: toNatsConfig(values, 'gateway'),
-      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
+      blobFolder: toBlobFolder(values),
       http: { host: values.HOTBED_HTTP_HOST, port: values.HOTBED_HTTP_PORT },
     }),
     env,

@@ -2,11 +2,12 @@ import { resolve } from 'node:path';
 import { z } from 'zod';
 import type { EngineOptions } from '#hotbed/engine';
 import {
+  blobConfigShape,
   databaseConfigShape,
   integerVariable,
   loadConfig,
   natsConfigShape,
-  openDataFolder,
+  toBlobFolder,
   toNatsConfig,
   type NatsConfig,
 } from '#hotbed/runtime';
@@ -69,8 +70,7 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
       ...engineConfigShape,
       ...databaseConfigShape,
       ...natsConfigShape,
-      HOTBED_DATA_DIR: z.string().optional(),
-      HOTBED_BLOB_DIR: z.string().optional(),
+      ...blobConfigShape,
       HOTBED_ADAPTER_MEMORY_MIB: integerVariable(1, 1 << 20).default(2048),
       HOTBED_POLICY_STATES: integerVariable(1, 100_000).default(64),
       HOTBED_WORKER_POLL_MS: integerVariable(10, 60_000).default(1000),
@@ -86,7 +86,7 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
       databaseUrl: values.HOTBED_DATABASE_URL,
       nats: toNatsConfig(values, 'gpu-worker'),
       workerName: values.HOTBED_WORKER_NAME,
-      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
+      blobFolder: toBlobFolder(values),
       worker: {
         pollIntervalMs: values.HOTBED_WORKER_POLL_MS,
         leaseTtlMs: values.HOTBED_LEASE_TTL_MS,
@@ -126,13 +126,12 @@ export function loadRederiveConfig(env: NodeJS.ProcessEnv): RederiveConfig {
     {
       ...engineConfigShape,
       ...databaseConfigShape,
-      HOTBED_DATA_DIR: z.string().optional(),
-      HOTBED_BLOB_DIR: z.string().optional(),
+      ...blobConfigShape,
     },
     (values): RederiveConfig => ({
       engine: toEngineOptions(values),
       databaseUrl: values.HOTBED_DATABASE_URL,
-      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
+      blobFolder: toBlobFolder(values),
     }),
     env,
   );

@@ -1,13 +1,13 @@
 import {
+  blobConfigShape,
   databaseConfigShape,
   integerVariable,
   loadConfig,
   natsConfigShape,
-  openDataFolder,
+  toBlobFolder,
   toNatsConfig,
   type NatsConfig,
 } from '#hotbed/runtime';
-import { z } from 'zod';
 
 export interface IngestConfig {
   databaseUrl: string;
@@ -23,14 +23,13 @@ export function loadIngestConfig(env: NodeJS.ProcessEnv): IngestConfig {
     {
       ...databaseConfigShape,
       ...natsConfigShape,
-      HOTBED_DATA_DIR: z.string().optional(),
-      HOTBED_BLOB_DIR: z.string().optional(),
+      ...blobConfigShape,
       HOTBED_INGEST_MAX_BYTES: integerVariable(1 << 20, Number.MAX_SAFE_INTEGER).optional(),
     },
     (values): IngestConfig => ({
       databaseUrl: values.HOTBED_DATABASE_URL,
       nats: toNatsConfig(values, 'ingest'),
-      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
+      blobFolder: toBlobFolder(values),
       ingestStreamBytes: values.HOTBED_INGEST_MAX_BYTES,
     }),
     env,

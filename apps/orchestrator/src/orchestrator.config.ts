@@ -1,22 +1,20 @@
-import { resolve } from 'node:path';
-import { z } from 'zod';
 import {
+  blobConfigShape,
   databaseConfigShape,
   loadConfig,
   natsConfigShape,
-  openDataFolder,
+  textConfigShape,
+  toBlobFolder,
   toNatsConfig,
+  toTextConfig,
   type NatsConfig,
+  type TextConfig,
 } from '#hotbed/runtime';
 
-export interface OrchestratorConfig {
+export interface OrchestratorConfig extends TextConfig {
   databaseUrl: string;
   blobFolder: string;
   nats: NatsConfig;
-  /** Folder of the base that the workers load: its tokenizer encodes prompts. */
-  modelFolder: string;
-  /** Own verifiers by name; null = none. */
-  verifierFolder: string | null;
 }
 
 /** @throws ConfigError naming every wrong variable */
@@ -25,17 +23,14 @@ export function loadOrchestratorConfig(env: NodeJS.ProcessEnv): OrchestratorConf
     {
       ...databaseConfigShape,
       ...natsConfigShape,
-      HOTBED_BASE_MODEL: z.string().min(1),
-      HOTBED_DATA_DIR: z.string().optional(),
-      HOTBED_BLOB_DIR: z.string().optional(),
-      HOTBED_VERIFIER_DIR: z.string().optional(),
+      ...blobConfigShape,
+      ...textConfigShape,
     },
     (values): OrchestratorConfig => ({
       databaseUrl: values.HOTBED_DATABASE_URL,
-      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
+      blobFolder: toBlobFolder(values),
       nats: toNatsConfig(values, 'orchestrator'),
-      modelFolder: resolve(values.HOTBED_BASE_MODEL),
-      verifierFolder: values.HOTBED_VERIFIER_DIR === undefined ? null : resolve(values.HOTBED_VERIFIER_DIR),
+      ...toTextConfig(values),
     }),
     env,
   );

@@ -1,12 +1,12 @@
 import {
+  blobConfigShape,
   databaseConfigShape,
   loadConfig,
   natsConfigShape,
-  openDataFolder,
+  toBlobFolder,
   toNatsConfig,
   type NatsConfig,
 } from '#hotbed/runtime';
-import { z } from 'zod';
 
 export interface RegistryConfig {
   databaseUrl: string;
@@ -20,13 +20,12 @@ export function loadRegistryConfig(env: NodeJS.ProcessEnv): RegistryConfig {
     {
       ...databaseConfigShape,
       ...natsConfigShape,
-      HOTBED_DATA_DIR: z.string().optional(),
-      HOTBED_BLOB_DIR: z.string().optional(),
+      ...blobConfigShape,
     },
     (values): RegistryConfig => ({
       databaseUrl: values.HOTBED_DATABASE_URL,
       nats: toNatsConfig(values, 'registry'),
-      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
+      blobFolder: toBlobFolder(values),
     }),
     env,
   );

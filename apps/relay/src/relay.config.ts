@@ -1,14 +1,14 @@
 import { EVENT_STREAM_LIMITS, type StreamLimits } from '#hotbed/messaging';
 import {
+  blobConfigShape,
   databaseConfigShape,
   integerVariable,
   loadConfig,
   natsConfigShape,
-  openDataFolder,
+  toBlobFolder,
   toNatsConfig,
   type NatsConfig,
 } from '#hotbed/runtime';
-import { z } from 'zod';
 
 export interface RelayConfig {
   databaseUrl: string;
@@ -26,15 +26,14 @@ export function loadRelayConfig(env: NodeJS.ProcessEnv): RelayConfig {
     {
       ...databaseConfigShape,
       ...natsConfigShape,
-      HOTBED_DATA_DIR: z.string().optional(),
-      HOTBED_BLOB_DIR: z.string().optional(),
+      ...blobConfigShape,
       HOTBED_STREAM_MAX_BYTES: integerVariable(1 << 20, Number.MAX_SAFE_INTEGER).default(EVENT_STREAM_LIMITS.maxBytes),
       HOTBED_STREAM_MAX_AGE_HOURS: integerVariable(1, 24 * 3650).default(EVENT_STREAM_LIMITS.maxAgeMs / HOUR_MS),
     },
     (values): RelayConfig => ({
       databaseUrl: values.HOTBED_DATABASE_URL,
       nats: toNatsConfig(values, 'relay'),
-      blobFolder: values.HOTBED_BLOB_DIR ?? openDataFolder(values.HOTBED_DATA_DIR).blobs,
+      blobFolder: toBlobFolder(values),
       limits: {
         maxBytes: values.HOTBED_STREAM_MAX_BYTES,
         maxAgeMs: values.HOTBED_STREAM_MAX_AGE_HOURS * HOUR_MS,

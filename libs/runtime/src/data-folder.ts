@@ -14,10 +14,10 @@ export interface DataFolder {
   tools: string;
 }
 
-/** @param root HOTBED_DATA_DIR; default `.hotbed` below the working directory. Created where missing. */
-export function openDataFolder(root?: string): DataFolder {
+/** @param root HOTBED_DATA_DIR; default `.hotbed` below the working directory. Touches no disk. */
+export function dataFolderOf(root?: string): DataFolder {
   const absolute = resolve(root ?? '.hotbed');
-  const folder: DataFolder = {
+  return {
     root: absolute,
     postgres: join(absolute, 'postgres'),
     nats: join(absolute, 'nats'),
@@ -26,6 +26,11 @@ export function openDataFolder(root?: string): DataFolder {
     logs: join(absolute, 'logs'),
     tools: join(absolute, 'tools'),
   };
+}
+
+/** As `dataFolderOf`, created where missing. */
+export function openDataFolder(root?: string): DataFolder {
+  const folder = dataFolderOf(root);
   mkdirSync(folder.root, { recursive: true, mode: 0o711 });
   // Root's PostgreSQL runs as another user, who must be able to pass through (never to list) the folder.
   if (process.getuid?.() === 0) chmodSync(folder.root, 0o711);

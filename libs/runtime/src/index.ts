@@ -13,3 +13,4 @@ export { startSupervised, type SupervisedOptions, type SupervisedProcess } from 
 export { startEmbeddedPostgres, type EmbeddedPostgres, type EmbeddedPostgresOptions } from './embedded-postgres';
 export { startNatsServer, type NatsServer, type NatsServerOptions } from './nats-server';
 export { databaseConfigShape, natsConfigShape, toNatsConfig, type NatsConfig } from './connection-config';
+export { blobConfigShape, textConfigShape, toBlobFolder, toTextConfig, type TextConfig } from './folder-config';
