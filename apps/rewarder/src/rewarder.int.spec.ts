@@ -183,6 +183,7 @@ describe('the app', () => {
 
   it('rewards what the broker delivers, and stops without leaving anything', async () => {
     const stream = await completedRollouts({ verifier: 'exact_match', config: {} }, ['tac', 'cat']);
+    const { tokenizerDigest } = await openModelFolder(SEEDLING);
     await db.store.append({
       writes: [
         {
@@ -191,7 +192,7 @@ describe('the app', () => {
           events: [
             event('BaseModelLoaded', {
               ...{ workerId: newId(), name: 'seedling', baseDigest: DIGEST, numericsId: 'f32-1' },
-              ...{ architecture: 'llama', parameterCount: 1, contextLength: 64, tokenizerSize: 56 },
+              ...{ architecture: 'llama', parameterCount: 1, contextLength: 64, tokenizerSize: 56, tokenizerDigest },
               ...{ kernels: 'scalar', threads: 1 },
             }),
           ],

@@ -3,8 +3,11 @@ import { openModelFolder, type ModelFolder } from './model-folder';
 
 /** A base as a worker reported it. */
 export interface LoadedBase {
+  /** Last part of the worker's folder: for people, and to ask by. */
   name: string;
   baseDigest: string;
+  /** SHA-256 of its tokenizer.json; null = it has none. */
+  tokenizerDigest: string | null;
   numericsId: string;
   contextLength: number;
   workerId: string;
@@ -68,20 +71,18 @@ export class Bases {
     throw new InvalidInput([{ path: field, message: `${wish}; ${list}` }]);
   }
 
-  /** The text side of a base. @throws Unavailable where the folder that this process was given is another base's */
+  /**
+   * The text side of a base: this process's folder, if its tokenizer.json is byte for byte the one that the base's
+   * newest worker has. @throws Unavailable `tokenizer_not_available` otherwise
+   */
   async textOf(baseDigest: string): Promise<ModelFolder> {
-    let base = this.known.get(baseDigest);
-    if (base === undefined) {
-      await this.catchUp();
-      base = this.known.get(baseDigest);
-    }
     const folder = await this.openFolder();
-    if (base !== undefined && base.name === folder.name) return folder;
-    throw new Unavailable(
-      'tokenizer_not_available',
-      `HOTBED_BASE_MODEL is ${folder.path}, which is not the folder of base ${base === undefined ? baseDigest : describe(base)}; start with that base's folder`,
-      { retryAfterMs: 5_000 },
-    );
+    const isIts = (): boolean => this.known.get(baseDigest)?.tokenizerDigest === folder.tokenizerDigest;
+    if (!isIts()) await this.catchUp();
+    if (isIts()) return folder;
+    throw new Unavailable('tokenizer_not_available', otherFolder(folder, baseDigest, this.known.get(baseDigest)), {
+      retryAfterMs: 5_000,
+    });
   }
 
   /** Opens the folder now, so that a wrong one is noticed at start. @throws DomainError `model_folder_invalid` */
@@ -106,8 +107,8 @@ export class Bases {
           this.identities.set(event.payload.workerId, BigInt(event.payload.identity));
         }
         if (event.type === 'BaseModelLoaded') {
-          const { name, baseDigest, numericsId, contextLength, workerId } = event.payload;
-          const base = { name, baseDigest, numericsId, contextLength, workerId };
+          const { name, baseDigest, tokenizerDigest = null, numericsId, contextLength, workerId } = event.payload;
+          const base = { name, baseDigest, tokenizerDigest, numericsId, contextLength, workerId };
           this.known.set(baseDigest, base);
           this.running.set(workerId, base);
         }
@@ -117,6 +118,15 @@ export class Bases {
       if (events.length < PAGE) return;
     }
   }
+}
+
+function otherFolder(folder: ModelFolder, baseDigest: string, base: LoadedBase | undefined): string {
+  if (base === undefined) return `no worker has ever loaded base ${baseDigest}; start one with its folder`;
+  const theirs =
+    base.tokenizerDigest === null
+      ? `base ${describe(base)} was loaded without a tokenizer.json`
+      : `tokenizer.json of base ${describe(base)} has SHA-256 ${base.tokenizerDigest}`;
+  return `HOTBED_BASE_MODEL is ${folder.path}, whose tokenizer.json has SHA-256 ${folder.tokenizerDigest}; ${theirs}; start with the folder that its worker has`;
 }
 
 function describe(base: LoadedBase): string {

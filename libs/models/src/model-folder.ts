@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
 import { DomainError } from '#hotbed/contracts';
@@ -6,9 +7,11 @@ import { TextTokenizer } from './text-tokenizer';
 /** What text needs of a model in Hugging Face layout; the weights are the engine's business. */
 export interface ModelFolder {
   path: string;
-  /** The folder's last part: what workers report as the base's name. */
+  /** The folder's last part, for people. */
   name: string;
   tokenizer: TextTokenizer;
+  /** SHA-256 of tokenizer.json. */
+  tokenizerDigest: string;
   /** Generation ends after one of these: all of generation_config.json, else of config.json, else the tokenizer's. */
   eosTokenIds: readonly number[];
   bosTokenId: number | null;
@@ -24,10 +27,10 @@ type Json = Record<string, unknown>;
  */
 export async function openModelFolder(path: string): Promise<ModelFolder> {
   const folder = resolve(path);
-  const config = await readJson(folder, 'config.json');
-  const tokenizerJson = await readJson(folder, 'tokenizer.json');
-  const tokenizerConfig = (await readJsonIfThere(folder, 'tokenizer_config.json')) ?? {};
-  const generationConfig = (await readJsonIfThere(folder, 'generation_config.json')) ?? {};
+  const { json: config } = await readJson(folder, 'config.json');
+  const { json: tokenizerJson, digest: tokenizerDigest } = await readJson(folder, 'tokenizer.json');
+  const tokenizerConfig = (await readJsonIfThere(folder, 'tokenizer_config.json'))?.json ?? {};
+  const generationConfig = (await readJsonIfThere(folder, 'generation_config.json'))?.json ?? {};
 
   const tokenizer = openTokenizer(folder, tokenizerJson, tokenizerConfig, bosTokenIdOf(folder, config, generationConfig));
   const eosTokenIds = firstNonEmpty([
@@ -43,6 +46,7 @@ export async function openModelFolder(path: string): Promise<ModelFolder> {
     path: folder,
     name: basename(folder),
     tokenizer,
+    tokenizerDigest,
     eosTokenIds,
     bosTokenId: tokenizer.bosTokenId,
     contextLength,
@@ -86,23 +90,31 @@ function firstNonEmpty(lists: readonly number[][]): number[] {
   return lists.find((list) => list.length > 0) ?? [];
 }
 
-async function readJson(folder: string, file: string): Promise<Json> {
-  const json = await readJsonIfThere(folder, file);
-  if (json === null) throw invalid(folder, file, 'file not found; expected a model folder in Hugging Face layout');
-  return json;
+interface JsonFile {
+  json: Json;
+  /** SHA-256 of the file. */
+  digest: string;
 }
 
-async function readJsonIfThere(folder: string, file: string): Promise<Json | null> {
-  let text: string;
+async function readJson(folder: string, file: string): Promise<JsonFile> {
+  const read = await readJsonIfThere(folder, file);
+  if (read === null) throw invalid(folder, file, 'file not found; expected a model folder in Hugging Face layout');
+  return read;
+}
+
+async function readJsonIfThere(folder: string, file: string): Promise<JsonFile | null> {
+  let bytes: Buffer;
   try {
-    text = await readFile(join(folder, file), 'utf8');
+    bytes = await readFile(join(folder, file));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw invalid(folder, file, `cannot be read: ${messageOf(error)}`, error);
   }
   try {
-    const json: unknown = JSON.parse(text);
-    if (typeof json === 'object' && json !== null && !Array.isArray(json)) return json as Json;
+    const json: unknown = JSON.parse(bytes.toString('utf8'));
+    if (typeof json === 'object' && json !== null && !Array.isArray(json)) {
+      return { json: json as Json, digest: createHash('sha256').update(bytes).digest('hex') };
+    }
   } catch (error) {
     throw invalid(folder, file, `is no JSON: ${messageOf(error)}`, error);
   }

@@ -1,4 +1,6 @@
-import { basename } from 'node:path';
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import type { PayloadOf } from '#hotbed/contracts';
 import { openEngine, type Engine, type EngineOptions } from '#hotbed/engine';
 
@@ -7,8 +9,13 @@ export function loadBaseModel(options: EngineOptions): Promise<Engine> {
   return openEngine(options);
 }
 
-export function baseModelLoaded(workerId: string, modelFolder: string, engine: Engine): PayloadOf<'BaseModelLoaded'> {
+export async function baseModelLoaded(
+  workerId: string,
+  modelFolder: string,
+  engine: Engine,
+): Promise<PayloadOf<'BaseModelLoaded'>> {
   const info = engine.info();
+  const tokenizerDigest = await tokenizerDigestOf(modelFolder);
   return {
     workerId,
     name: basename(modelFolder),
@@ -18,7 +25,19 @@ export function baseModelLoaded(workerId: string, modelFolder: string, engine: E
     parameterCount: info.parameterCount,
     contextLength: info.contextLength,
     tokenizerSize: info.tokenizerSize,
+    ...(tokenizerDigest === null ? {} : { tokenizerDigest }),
     kernels: info.kernels,
     threads: info.threads,
   };
+}
+
+/** SHA-256 of tokenizer.json, so that whoever turns text into ids knows whether its file is the same; null = no file. */
+async function tokenizerDigestOf(modelFolder: string): Promise<string | null> {
+  try {
+    const bytes = await readFile(join(modelFolder, 'tokenizer.json'));
+    return createHash('sha256').update(bytes).digest('hex');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
 }

@@ -84,7 +84,7 @@ export class Worker {
   async start(): Promise<void> {
     this.session = await this.begin();
     const { modelFolder } = this.options;
-    const loaded = baseModelLoaded(this.workerId, modelFolder, this.parts.engine);
+    const loaded = await baseModelLoaded(this.workerId, modelFolder, this.parts.engine);
     await this.parts.events.append(
       workerItem(
         this.workerId,

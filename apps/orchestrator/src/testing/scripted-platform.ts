@@ -68,6 +68,7 @@ export class ScriptedPlatform {
 
   /** A base, a data stream with `records` records. */
   async prepare(records: number): Promise<void> {
+    const { tokenizerDigest } = await this.bases.openFolder();
     await this.append(streamId('worker', newId()), [
       this.event('BaseModelLoaded', {
         workerId: newId(),
@@ -78,6 +79,7 @@ export class ScriptedPlatform {
         parameterCount: 1,
         contextLength: 64,
         tokenizerSize: 56,
+        tokenizerDigest,
         kernels: 'scalar',
         threads: 1,
       }),

@@ -18,6 +18,8 @@ export const baseModelLoaded = z.object({
   parameterCount: z.number().int().positive(),
   contextLength: z.number().int().positive(),
   tokenizerSize: z.number().int().positive(),
+  /** SHA-256 of tokenizer.json; absent where the folder has none. Says whose text side this is, beyond the ids it defines. */
+  tokenizerDigest: digestSchema.optional(),
   kernels: z.string(),
   threads: z.number().int().positive(),
 });
