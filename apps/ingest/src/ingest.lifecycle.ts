@@ -49,6 +49,8 @@ export class IngestLifecycle
     await Promise.all(lanes.map((lane) => lane.start()));
     records.start();
     rpc.start(Object.keys(COMMANDS.ingest));
+    // Started means that whoever asks from now on is answered.
+    await this.parts.broker.nats.flush();
     this.clock = setInterval(() => this.tick(), CLOCK_MS);
   }
 

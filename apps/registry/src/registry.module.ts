@@ -60,6 +60,8 @@ class RegistryLifecycle
     await this.projection.catchUp();
     this.projection.start();
     this.rpc.start(Object.keys(COMMANDS.registry));
+    // Started means that whoever asks from now on is answered.
+    await this.connections.broker.nats.flush();
   }
 
   async onModuleDestroy(): Promise<void> {

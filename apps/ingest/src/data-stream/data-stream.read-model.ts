@@ -6,6 +6,7 @@ import {
   type DataStreamView,
   type Page,
 } from '#hotbed/contracts';
+import { fittingRows } from '#hotbed/messaging';
 import type { Pool } from 'pg';
 
 type RecordView = CommandReply<'ingest', 'list-records'>['records'][number];
@@ -37,8 +38,8 @@ export class DataStreamReadModel {
        WHERE tenant_id = $1 AND ($2::text IS NULL OR name > $2) ORDER BY name LIMIT $3`,
       [tenantId, page.after, page.limit + 1],
     );
-    const shown = rows.slice(0, page.limit);
-    return { rows: shown.map(view), next: rows.length > page.limit ? shown.at(-1)!.name : null };
+    const shown = fittingRows(rows.slice(0, page.limit));
+    return { rows: shown.map(view), next: rows.length > shown.length ? shown.at(-1)!.name : null };
   }
 
   /** Oldest first; the cursor is a stream version. */
@@ -54,8 +55,8 @@ export class DataStreamReadModel {
        ORDER BY stream_version LIMIT $3`,
       [`data-stream:${dataStreamId}`, page.after ?? '0', page.limit + 1],
     );
-    const shown = rows.slice(0, page.limit);
-    return { rows: shown, next: rows.length > page.limit ? shown.at(-1)!.streamVersion : null };
+    const shown = fittingRows(rows.slice(0, page.limit));
+    return { rows: shown, next: rows.length > shown.length ? shown.at(-1)!.streamVersion : null };
   }
 }
 

@@ -14,6 +14,8 @@ export interface RecordConsumersOptions {
 }
 
 const BATCH = 500;
+/** Characters of a producer's key. */
+const KEY_LIMIT = 256;
 const POLL_MS = 2_000;
 
 /** Follows the tenants of the log and consumes the ingest stream of each. */
@@ -39,12 +41,14 @@ export class RecordConsumers {
     let after = 0n;
     while (!this.stopping.signal.aborted) {
       try {
+        // The head first: what comes after it wakes this loop at once.
+        const { position } = await events.head();
         const batch = await events.readAll({ after, limit: BATCH, categories: ['tenant'] });
         for (const event of batch) {
           if (event.type === 'TenantCreated') this.consume(event.payload.tenantId);
           after = event.globalPosition;
         }
-        if (batch.length === 0) await listener.waitBeyond(2n ** 62n, POLL_MS, this.stopping.signal);
+        if (batch.length === 0) await listener.waitBeyond(position, POLL_MS, this.stopping.signal);
       } catch (error) {
         onProblem('tenants could not be read; trying again', error);
         await listener.waitBeyond(2n ** 62n, POLL_MS, this.stopping.signal);
@@ -74,18 +78,22 @@ export class RecordConsumers {
   }
 }
 
-/** Tenant and data stream come from the subject; a body that is no JSON is refused like any other wrong record. */
+/**
+ * Tenant and data stream come from the subject; a body that is no JSON is refused like any other wrong record, and so is
+ * a key that cannot be kept.
+ */
 function arrivedRecord(message: IngestMessage): ArrivedRecord {
-  return {
-    tenantId: message.tenantId,
-    dataStreamId: message.dataStreamId,
-    identity:
-      message.key === null
-        ? { kind: 'broker', generation: message.generation, sequence: message.sequence.toString() }
-        : { kind: 'key', key: message.key },
-    content: jsonOf(message.body),
-    actor: `producer:${message.tenantId}`,
-  };
+  const { tenantId, dataStreamId, key } = message;
+  const arrived = { tenantId, dataStreamId, content: jsonOf(message.body), actor: `producer:${tenantId}` };
+  if (key !== null && isStorableKey(key)) return { ...arrived, identity: { kind: 'key', key } };
+  const identity = { kind: 'broker', generation: message.generation, sequence: message.sequence.toString() } as const;
+  if (key === null) return { ...arrived, identity };
+  const problem = { path: 'key', message: `Nats-Msg-Id: expected 1..${KEY_LIMIT} characters without U+0000` };
+  return { ...arrived, identity, problem };
+}
+
+function isStorableKey(key: string): boolean {
+  return key.length > 0 && key.length <= KEY_LIMIT && !key.includes('\u0000') && key.isWellFormed();
 }
 
 function jsonOf(body: Uint8Array): unknown {

@@ -1,6 +1,7 @@
 import {
   InvalidInput,
   type AppendItem,
+  type FieldProblem,
   type RecordContent,
   type RecordIdentity,
   assertStorable,
@@ -17,6 +18,8 @@ export interface ArrivedRecord {
   /** What the producer sent: anything. */
   content: unknown;
   actor: string;
+  /** What is wrong with it whatever its content says. */
+  problem?: FieldProblem;
 }
 
 /** What the clock and the id source gave for one record. */
