@@ -1,11 +1,10 @@
-// Isolation: what one adapter gets does not depend on who else is at work, nor
-// on how the engine is set up.
+// Isolation: what one adapter gets does not depend on who else is at work, nor on how the engine is
+// set up.
 //
-// One subject lives a fixed life (create, sample, train, step, pin, sample
-// again, drop, create again). Everything it ever sees is recorded and compared
-// bit for bit between a run alone and runs beside neighbours with random ranks,
-// targets, lengths, losses and arrivals, under other thread counts, step and
-// pass sizes, kernels and memory budgets.
+// One subject lives a fixed life (create, sample, train, step, pin, sample again, drop, create
+// again). Everything it ever sees is recorded and compared bit for bit between a run alone and runs
+// beside neighbours with random ranks, targets, lengths, losses and arrivals, under other thread
+// counts, step and pass sizes, kernels and memory budgets.
 #include <cmath>
 
 #include "engine_support.h"
@@ -22,41 +21,33 @@ struct Life {
   std::vector<std::shared_ptr<const AdapterState>> states;
 };
 
-// Neighbours that submit work before and during the subject's calls and never
-// wait for it.
+// Neighbours that submit work before and during the subject's calls and never wait for it.
 class Neighbours {
-public:
-  Neighbours(TestEngine &engine, int count, unsigned seed)
-      : engine_(engine), inputs_(seed) {
+ public:
+  Neighbours(TestEngine& engine, int count, unsigned seed) : engine_(engine), inputs_(seed) {
     for (int i = 0; i < count; ++i) {
       adapters_.push_back(engine_.Create(inputs_.Spec()));
       policies_.push_back(engine_.Pin(adapters_.back()));
     }
   }
   ~Neighbours() {
-    for (auto &one : samples_)
-      one.Wait();
-    for (auto &one : calls_)
-      one.Wait();
-    for (auto &one : steps_)
-      one.Wait();
+    for (auto& one : samples_) one.Wait();
+    for (auto& one : calls_) one.Wait();
+    for (auto& one : steps_) one.Wait();
   }
 
   // Some work of random kinds by each.
   void Stir() {
     for (size_t i = 0; i < adapters_.size(); ++i) {
       const int kind = inputs_.Int(0, 4);
-      if (kind <= 1)
-        samples_.push_back(engine_.Sample(inputs_.Request(policies_[i])));
+      if (kind <= 1) samples_.push_back(engine_.Sample(inputs_.Request(policies_[i])));
       if (kind >= 1) {
         const Loss loss = inputs_.AnyLoss();
         std::vector<Datum> datums = inputs_.Datums(loss, inputs_.Int(1, 3));
-        calls_.push_back(inputs_.Int(0, 3) == 0
-                             ? engine_.Forward(adapters_[i], loss, datums)
-                             : engine_.Train(adapters_[i], loss, datums));
+        calls_.push_back(inputs_.Int(0, 3) == 0 ? engine_.Forward(adapters_[i], loss, datums)
+                                                : engine_.Train(adapters_[i], loss, datums));
       }
-      if (kind == 2)
-        steps_.push_back(engine_.Step(adapters_[i], Adam(0.05)));
+      if (kind == 2) steps_.push_back(engine_.Step(adapters_[i], Adam(0.05)));
       if (kind == 4) {
         engine_.raw().Release(policies_[i]);
         policies_[i] = engine_.Pin(adapters_[i]);
@@ -74,8 +65,8 @@ public:
     }
   }
 
-private:
-  TestEngine &engine_;
+ private:
+  TestEngine& engine_;
   Inputs inputs_;
   std::vector<AdapterHandle> adapters_;
   std::vector<PolicyHandle> policies_;
@@ -84,11 +75,11 @@ private:
   std::vector<Pending<OptimStepResult>> steps_;
 };
 
-Life Live(const TinyBase &base, const EngineOptions &options, int neighbours,
-          unsigned seed, EngineStats *stats = nullptr) {
+Life Live(const TinyBase& base, const EngineOptions& options, int neighbours, unsigned seed,
+          EngineStats* stats = nullptr) {
   TestEngine engine(base, options);
   Neighbours others(engine, neighbours, seed);
-  Inputs inputs(77); // the subject's own life never changes
+  Inputs inputs(77);  // the subject's own life never changes
   Life life;
   const AdapterSpec spec = inputs.Spec();
   for (int birth = 0; birth < 2; ++birth) {
@@ -96,8 +87,7 @@ Life Live(const TinyBase &base, const EngineOptions &options, int neighbours,
     const AdapterHandle subject = engine.Create(spec);
     for (int round = 0; round < 3; ++round) {
       const Loss loss = inputs.AnyLoss();
-      const std::vector<Datum> first = inputs.Datums(loss, 3),
-                               second = inputs.Datums(loss, 2);
+      const std::vector<Datum> first = inputs.Datums(loss, 3), second = inputs.Datums(loss, 2);
       others.Stir();
       const PolicyHandle policy = engine.Pin(subject);
       auto sample = engine.Sample(inputs.Request(policy));
@@ -112,8 +102,7 @@ Life Live(const TinyBase &base, const EngineOptions &options, int neighbours,
       others.Stir();
       life.samples.push_back(sample.Get());
       life.logits.push_back(logits.Get());
-      for (auto *pending : {&a, &b, &c})
-        life.results.push_back(pending->Get());
+      for (auto* pending : {&a, &b, &c}) life.results.push_back(pending->Get());
       life.states.push_back(before.Get());
       life.steps.push_back(step.Get());
       life.states.push_back(engine.State(subject));
@@ -123,27 +112,22 @@ Life Live(const TinyBase &base, const EngineOptions &options, int neighbours,
     }
     engine.Drop(subject);
   }
-  if (stats)
-    *stats = engine.raw().stats();
+  if (stats) *stats = engine.raw().stats();
   return life;
 }
 
-void Same(const char *what, const Life &actual, const Life &expected) {
+void Same(const char* what, const Life& actual, const Life& expected) {
   for (size_t i = 0; i < expected.samples.size(); ++i) {
-    CheckSameSamples(__FILE__, __LINE__, what, actual.samples[i],
-                     expected.samples[i]);
+    CheckSameSamples(__FILE__, __LINE__, what, actual.samples[i], expected.samples[i]);
   }
   for (size_t i = 0; i < expected.logits.size(); ++i) {
-    CheckSameBits(__FILE__, __LINE__, what, actual.logits[i],
-                  expected.logits[i]);
+    CheckSameBits(__FILE__, __LINE__, what, actual.logits[i], expected.logits[i]);
   }
   for (size_t i = 0; i < expected.results.size(); ++i) {
-    CheckSameResult(__FILE__, __LINE__, what, actual.results[i],
-                    expected.results[i]);
+    CheckSameResult(__FILE__, __LINE__, what, actual.results[i], expected.results[i]);
   }
   for (size_t i = 0; i < expected.states.size(); ++i) {
-    CheckSameState(__FILE__, __LINE__, what, *actual.states[i],
-                   *expected.states[i]);
+    CheckSameState(__FILE__, __LINE__, what, *actual.states[i], *expected.states[i]);
   }
   for (size_t i = 0; i < expected.steps.size(); ++i) {
     CHECK_EQ(actual.steps[i].grad_norm, expected.steps[i].grad_norm);
@@ -153,12 +137,11 @@ void Same(const char *what, const Life &actual, const Life &expected) {
 
 TEST(isolation_alone_equals_together) {
   unsigned seed = 100;
-  for (const TinyBase &base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
     const Life alone = Live(base, SmallOptions(), 0, 0);
     for (int neighbours : {1, 3, 7, 15}) {
       EngineStats stats;
-      Same("together", Live(base, SmallOptions(), neighbours, ++seed, &stats),
-           alone);
+      Same("together", Live(base, SmallOptions(), neighbours, ++seed, &stats), alone);
       CHECK(stats.mixed_train_passes > 0 && stats.mixed_decode_steps > 0);
     }
   }
@@ -166,11 +149,10 @@ TEST(isolation_alone_equals_together) {
 
 TEST(isolation_set_up_changes_nothing) {
   unsigned seed = 200;
-  for (const TinyBase &base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
     const Life alone = Live(base, SmallOptions(), 0, 0);
-    for (const char *path : {"scalar", "avx2", "avx512", "reference"}) {
-      if (!kernels::supports(kernels::parsePath(path)))
-        continue;
+    for (const char* path : {"scalar", "avx2", "avx512", "reference"}) {
+      if (!kernels::supports(kernels::parsePath(path))) continue;
       EngineOptions options = SmallOptions();
       options.kernels = path;
       options.threads = 2;
@@ -188,8 +170,7 @@ TEST(isolation_set_up_changes_nothing) {
   }
 }
 
-// A detector that cannot fail proves nothing: one reordered chain must be
-// noticed.
+// A detector that cannot fail proves nothing: one reordered chain must be noticed.
 TEST(isolation_notices_the_built_in_mutation) {
   const Life alone = Live(LlamaBase(), SmallOptions(), 0, 0);
   EngineOptions options = SmallOptions();
@@ -197,21 +178,20 @@ TEST(isolation_notices_the_built_in_mutation) {
   bool noticed = false;
   try {
     Same("mutated", Live(LlamaBase(), options, 7, 301), alone);
-  } catch (const Failure &) {
+  } catch (const Failure&) {
     noticed = true;
   }
   CHECK(noticed);
-  // Without neighbours there are no mixed steps, and the same engine gives the
-  // true bits.
+  // Without neighbours there are no mixed steps, and the same engine gives the true bits.
   Same("mutated, alone", Live(LlamaBase(), options, 0, 0), alone);
 }
 
-// Values that are not numbers stay in their own rows: in shared products, in
-// padding, in pages used again.
+// Values that are not numbers stay in their own rows: in shared products, in padding, in pages used
+// again.
 TEST(isolation_a_neighbour_full_of_nan_disturbs_nobody) {
   EngineOptions options = SmallOptions();
   options.kv_cache_mib = 1;
-  for (const TinyBase &base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
     Inputs inputs(403);
     const AdapterSpec spec = inputs.Spec();
     const Loss loss = inputs.AnyLoss();
@@ -229,10 +209,8 @@ TEST(isolation_a_neighbour_full_of_nan_disturbs_nobody) {
         AdapterSpec sick_spec = spec;
         sick_spec.rank = 7;
         auto state = ZeroAdapterState(engine.raw().config(), sick_spec);
-        for (float &value : state->weights->values)
-          value = poison;
-        if (with_nan)
-          sick.push_back(engine.Adopt(std::move(state)));
+        for (float& value : state->weights->values) value = poison;
+        if (with_nan) sick.push_back(engine.Adopt(std::move(state)));
       }
       for (int round = 0; round < 3; ++round) {
         for (AdapterHandle one : sick) {
@@ -247,10 +225,8 @@ TEST(isolation_a_neighbour_full_of_nan_disturbs_nobody) {
         life.logits.push_back(row.Get());
         life.states.push_back(engine.State(subject));
       }
-      for (auto &one : calls)
-        CHECK(!one.Wait().ok());
-      for (auto &one : logits)
-        one.Wait();
+      for (auto& one : calls) CHECK(!one.Wait().ok());
+      for (auto& one : logits) one.Wait();
       return life;
     };
     Same("beside NaN", live(true), live(false));
@@ -271,11 +247,9 @@ TEST(isolation_sixty_four_policies_in_one_step) {
     engine.Step(adapter, Adam(0.1)).Get();
     requests.push_back(inputs.Request(engine.Pin(adapter)));
   }
-  for (int i = 0; i < 4; ++i)
-    requests.push_back(inputs.Request(std::nullopt));
+  for (int i = 0; i < 4; ++i) requests.push_back(inputs.Request(std::nullopt));
   std::vector<Pending<SampleResult>> together;
-  for (const SampleRequest &request : requests)
-    together.push_back(engine.Sample(request));
+  for (const SampleRequest& request : requests) together.push_back(engine.Sample(request));
   for (size_t i = 0; i < requests.size(); ++i) {
     const SampleResult shared = together[i].Get();
     SAME_SAMPLES(shared, engine.Sample(requests[i]).Get());
@@ -298,12 +272,9 @@ TEST(isolation_rank_is_each_adapters_own) {
   };
   std::vector<Pending<ForwardBackwardResult>> together;
   const std::vector<int> ranks = {4, 8, 16, 64};
-  for (int rank : ranks)
-    adapters.push_back(engine.Create(spec_of(rank)));
-  for (AdapterHandle adapter : adapters)
-    together.push_back(engine.Train(adapter, loss, datums));
-  for (auto &one : together)
-    one.Get();
+  for (int rank : ranks) adapters.push_back(engine.Create(spec_of(rank)));
+  for (AdapterHandle adapter : adapters) together.push_back(engine.Train(adapter, loss, datums));
+  for (auto& one : together) one.Get();
   for (size_t i = 0; i < ranks.size(); ++i) {
     TestEngine other;
     const AdapterHandle alone = other.Create(spec_of(ranks[i]));
@@ -325,12 +296,11 @@ TEST(isolation_repeated_backward_gives_one_gradient) {
     const AdapterHandle adapter = engine.Create(spec);
     engine.Train(adapter, loss, datums).Get();
     const auto state = engine.State(adapter);
-    if (!first)
-      first = state;
+    if (!first) first = state;
     SAME_STATE(state, first);
     engine.Drop(adapter);
   }
 }
 
-} // namespace
-} // namespace hotbed::test
+}  // namespace
+}  // namespace hotbed::test

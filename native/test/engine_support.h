@@ -1,5 +1,4 @@
-// What the engine's tests share: tiny random bases, a blocking facade, bitwise
-// comparison.
+// What the engine's tests share: tiny random bases, a blocking facade, bitwise comparison.
 #pragma once
 
 #include <cmath>
@@ -52,7 +51,7 @@ inline TinyBase QwenBase() {
   return base;
 }
 
-inline ModelConfig ConfigOf(const TinyBase &base) {
+inline ModelConfig ConfigOf(const TinyBase& base) {
   ModelConfig config;
   config.architecture = base.qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM";
   config.family = base.qk_norm ? ModelFamily::kQwen3 : ModelFamily::kLlama;
@@ -73,13 +72,12 @@ inline ModelConfig ConfigOf(const TinyBase &base) {
   return config;
 }
 
-inline ModelWeights WeightsOf(const TinyBase &base) {
+inline ModelWeights WeightsOf(const TinyBase& base) {
   std::mt19937 random(base.seed);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
   const auto vector_of = [&](int n, float center, float spread) {
     std::vector<float> values(n);
-    for (float &v : values)
-      v = center + spread * uniform(random);
+    for (float& v : values) v = center + spread * uniform(random);
     return values;
   };
   const auto matrix_of = [&](int rows, int cols, float spread) {
@@ -89,7 +87,7 @@ inline ModelWeights WeightsOf(const TinyBase &base) {
     const size_t count = static_cast<size_t>(rows) * cols;
     if (base.bf16) {
       auto data = std::make_shared<std::vector<uint16_t>>(count);
-      for (uint16_t &bits : *data) {
+      for (uint16_t& bits : *data) {
         const float value = spread * uniform(random);
         uint32_t wide;
         std::memcpy(&wide, &value, sizeof(wide));
@@ -98,8 +96,8 @@ inline ModelWeights WeightsOf(const TinyBase &base) {
       matrix.type = WeightType::kBf16;
       matrix.data = std::shared_ptr<const void>(data, data->data());
     } else {
-      auto data = std::make_shared<std::vector<float>>(
-          vector_of(static_cast<int>(count), 0, spread));
+      auto data =
+          std::make_shared<std::vector<float>>(vector_of(static_cast<int>(count), 0, spread));
       matrix.data = std::shared_ptr<const void>(data, data->data());
     }
     return matrix;
@@ -109,8 +107,7 @@ inline ModelWeights WeightsOf(const TinyBase &base) {
   weights.embedding = matrix_of(base.vocab, base.hidden, 1.0f);
   for (int i = 0; i < base.layers; ++i) {
     LayerWeights layer;
-    const int q = base.heads * base.head_dim,
-              kv = base.kv_heads * base.head_dim;
+    const int q = base.heads * base.head_dim, kv = base.kv_heads * base.head_dim;
     layer.input_norm = vector_of(base.hidden, 1, 0.3f);
     layer.post_attention_norm = vector_of(base.hidden, 1, 0.3f);
     if (base.qk_norm) {
@@ -136,58 +133,53 @@ inline ModelWeights WeightsOf(const TinyBase &base) {
     weights.layers.push_back(std::move(layer));
   }
   weights.final_norm = vector_of(base.hidden, 1, 0.3f);
-  weights.head =
-      base.tied ? weights.embedding : matrix_of(base.vocab, base.hidden, 0.7f);
+  weights.head = base.tied ? weights.embedding : matrix_of(base.vocab, base.hidden, 0.7f);
   return weights;
 }
 
 // HOTBED_KERNELS runs the whole suite on one path.
 inline EngineOptions SmallOptions() {
   EngineOptions options;
-  if (const char *path = std::getenv("HOTBED_KERNELS"))
-    options.kernels = path;
+  if (const char* path = std::getenv("HOTBED_KERNELS")) options.kernels = path;
   options.threads = 1;
   options.kv_cache_mib = 8;
   options.activation_budget_mib = 64;
   options.max_step_rows = 32;
   options.max_train_rows = 128;
-  options.train_slice_flops = 0; // a sampling step may come after every layer
+  options.train_slice_flops = 0;  // a sampling step may come after every layer
   return options;
 }
 
 // The value of a call, or the fault thrown.
-template <typename T> class Pending {
-public:
+template <typename T>
+class Pending {
+ public:
   Pending() : promise_(std::make_shared<std::promise<Result<T>>>()) {}
   Done<T> done() const {
-    return [promise = promise_](Result<T> result) {
-      promise->set_value(std::move(result));
-    };
+    return [promise = promise_](Result<T> result) { promise->set_value(std::move(result)); };
   }
   Result<T> Wait() { return promise_->get_future().get(); }
   T Get() {
     Result<T> result = Wait();
-    if (!result.ok())
-      throw EngineFault(result.fault().code, result.fault().message);
+    if (!result.ok()) throw EngineFault(result.fault().code, result.fault().message);
     return std::move(result.value());
   }
 
-private:
+ private:
   std::shared_ptr<std::promise<Result<T>>> promise_;
 };
 
 // The engine with calls that return handles to wait on.
 class TestEngine {
-public:
-  explicit TestEngine(const TinyBase &base = LlamaBase(),
-                      const EngineOptions &options = SmallOptions())
+ public:
+  explicit TestEngine(const TinyBase& base = LlamaBase(),
+                      const EngineOptions& options = SmallOptions())
       : engine_(options, ConfigOf(base), WeightsOf(base), "test") {}
-  TestEngine(const EngineOptions &options, LoadedModel model)
-      : engine_(options, std::move(model.config), std::move(model.weights),
-                model.base_digest) {}
+  TestEngine(const EngineOptions& options, LoadedModel model)
+      : engine_(options, std::move(model.config), std::move(model.weights), model.base_digest) {}
 
-  Engine &raw() { return engine_; }
-  AdapterHandle Create(const AdapterSpec &spec) {
+  Engine& raw() { return engine_; }
+  AdapterHandle Create(const AdapterSpec& spec) {
     Pending<AdapterHandle> pending;
     engine_.CreateAdapter(spec, pending.done());
     return pending.Get();
@@ -212,28 +204,25 @@ public:
     engine_.CopyState(adapter, pending.done());
     return pending.Get();
   }
-  Pending<SampleResult> Sample(SampleRequest request, RequestId *id = nullptr) {
+  Pending<SampleResult> Sample(SampleRequest request, RequestId* id = nullptr) {
     Pending<SampleResult> pending;
     const RequestId given = engine_.Sample(std::move(request), pending.done());
-    if (id)
-      *id = given;
+    if (id) *id = given;
     return pending;
   }
-  Pending<ForwardBackwardResult> Forward(std::optional<AdapterHandle> adapter,
-                                         const Loss &loss,
+  Pending<ForwardBackwardResult> Forward(std::optional<AdapterHandle> adapter, const Loss& loss,
                                          std::vector<Datum> datums) {
     Pending<ForwardBackwardResult> pending;
     engine_.Forward(adapter, loss, std::move(datums), pending.done());
     return pending;
   }
-  Pending<ForwardBackwardResult> Train(AdapterHandle adapter, const Loss &loss,
+  Pending<ForwardBackwardResult> Train(AdapterHandle adapter, const Loss& loss,
                                        std::vector<Datum> datums) {
     Pending<ForwardBackwardResult> pending;
     engine_.ForwardBackward(adapter, loss, std::move(datums), pending.done());
     return pending;
   }
-  Pending<OptimStepResult> Step(AdapterHandle adapter,
-                                const AdamParams &params) {
+  Pending<OptimStepResult> Step(AdapterHandle adapter, const AdamParams& params) {
     Pending<OptimStepResult> pending;
     engine_.OptimStep(adapter, params, pending.done());
     return pending;
@@ -245,116 +234,92 @@ public:
     return pending;
   }
 
-private:
+ private:
   Engine engine_;
 };
 
 // Bitwise comparison; on failure the first differing index and both values.
-inline void CheckSameBits(const char *file, int line, const std::string &what,
-                          const float *actual, const float *expected,
-                          size_t count) {
+inline void CheckSameBits(const char* file, int line, const std::string& what, const float* actual,
+                          const float* expected, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    if (std::memcmp(actual + i, expected + i, sizeof(float)) == 0)
-      continue;
+    if (std::memcmp(actual + i, expected + i, sizeof(float)) == 0) continue;
     std::ostringstream message;
     message.precision(9);
-    message << what << "[" << i << "] of " << count << ": expected "
-            << expected[i] << ", actual " << actual[i];
+    message << what << "[" << i << "] of " << count << ": expected " << expected[i] << ", actual "
+            << actual[i];
     fail(file, line, message.str());
   }
 }
 
-inline void CheckSameBits(const char *file, int line, const std::string &what,
-                          const std::vector<float> &actual,
-                          const std::vector<float> &expected) {
-  checkEqual(file, line, (what + ".size()").c_str(), actual.size(),
-             expected.size());
-  CheckSameBits(file, line, what, actual.data(), expected.data(),
-                actual.size());
+inline void CheckSameBits(const char* file, int line, const std::string& what,
+                          const std::vector<float>& actual, const std::vector<float>& expected) {
+  checkEqual(file, line, (what + ".size()").c_str(), actual.size(), expected.size());
+  CheckSameBits(file, line, what, actual.data(), expected.data(), actual.size());
 }
 
 // A, B, moments, gradient and step.
-inline void CheckSameState(const char *file, int line, const std::string &what,
-                           const AdapterState &actual,
-                           const AdapterState &expected) {
+inline void CheckSameState(const char* file, int line, const std::string& what,
+                           const AdapterState& actual, const AdapterState& expected) {
   checkEqual(file, line, (what + ".step").c_str(), actual.step, expected.step);
   const size_t n = expected.layout->buffer_size();
-  checkEqual(file, line, (what + ".size").c_str(), actual.layout->buffer_size(),
-             n);
-  CheckSameBits(file, line, what + ".gradient", actual.gradient.data(),
-                expected.gradient.data(), n);
+  checkEqual(file, line, (what + ".size").c_str(), actual.layout->buffer_size(), n);
+  CheckSameBits(file, line, what + ".gradient", actual.gradient.data(), expected.gradient.data(),
+                n);
   CheckSameBits(file, line, what + ".m", actual.m.data(), expected.m.data(), n);
   CheckSameBits(file, line, what + ".v", actual.v.data(), expected.v.data(), n);
   CheckSameBits(file, line, what + ".weights", actual.weights->values.data(),
                 expected.weights->values.data(), n);
 }
 
-inline void CheckSameResult(const char *file, int line, const std::string &what,
-                            const ForwardBackwardResult &actual,
-                            const ForwardBackwardResult &expected) {
-  checkEqual(file, line, (what + ".lossSum").c_str(), actual.loss_sum,
-             expected.loss_sum);
-  checkEqual(file, line, (what + ".tokens").c_str(), actual.tokens,
-             expected.tokens);
+inline void CheckSameResult(const char* file, int line, const std::string& what,
+                            const ForwardBackwardResult& actual,
+                            const ForwardBackwardResult& expected) {
+  checkEqual(file, line, (what + ".lossSum").c_str(), actual.loss_sum, expected.loss_sum);
+  checkEqual(file, line, (what + ".tokens").c_str(), actual.tokens, expected.tokens);
   checkEqual(file, line, (what + ".datums").c_str(), actual.logprobs.size(),
              expected.logprobs.size());
   for (size_t i = 0; i < expected.logprobs.size(); ++i) {
     for (size_t b = 0; b < expected.logprobs[i].size(); ++b) {
-      CheckSameBits(file, line, what + ".logprobs", actual.logprobs[i][b],
-                    expected.logprobs[i][b]);
+      CheckSameBits(file, line, what + ".logprobs", actual.logprobs[i][b], expected.logprobs[i][b]);
     }
   }
 }
 
-inline void CheckSameSamples(const char *file, int line,
-                             const std::string &what,
-                             const SampleResult &actual,
-                             const SampleResult &expected) {
+inline void CheckSameSamples(const char* file, int line, const std::string& what,
+                             const SampleResult& actual, const SampleResult& expected) {
   checkEqual(file, line, (what + ".sequences").c_str(), actual.sequences.size(),
              expected.sequences.size());
   for (size_t i = 0; i < expected.sequences.size(); ++i) {
-    const SampledSequence &a = actual.sequences[i];
-    const SampledSequence &e = expected.sequences[i];
-    if (a.tokens != e.tokens)
-      fail(file, line, what + ": tokens differ");
-    if (a.stop_reason != e.stop_reason)
-      fail(file, line, what + ": stop reasons differ");
-    CheckSameBits(file, line, what + ".policyLogprobs", a.policy_logprobs,
-                  e.policy_logprobs);
-    CheckSameBits(file, line, what + ".samplingLogprobs", a.sampling_logprobs,
-                  e.sampling_logprobs);
+    const SampledSequence& a = actual.sequences[i];
+    const SampledSequence& e = expected.sequences[i];
+    if (a.tokens != e.tokens) fail(file, line, what + ": tokens differ");
+    if (a.stop_reason != e.stop_reason) fail(file, line, what + ": stop reasons differ");
+    CheckSameBits(file, line, what + ".policyLogprobs", a.policy_logprobs, e.policy_logprobs);
+    CheckSameBits(file, line, what + ".samplingLogprobs", a.sampling_logprobs, e.sampling_logprobs);
   }
 }
 
-#define SAME_BITS(actual, expected)                                            \
-  ::hotbed::test::CheckSameBits(__FILE__, __LINE__, #actual, (actual),         \
-                                (expected))
-#define SAME_STATE(actual, expected)                                           \
-  ::hotbed::test::CheckSameState(__FILE__, __LINE__, #actual, *(actual),       \
-                                 *(expected))
-#define SAME_RESULT(actual, expected)                                          \
-  ::hotbed::test::CheckSameResult(__FILE__, __LINE__, #actual, (actual),       \
-                                  (expected))
-#define SAME_SAMPLES(actual, expected)                                         \
-  ::hotbed::test::CheckSameSamples(__FILE__, __LINE__, #actual, (actual),      \
-                                   (expected))
+#define SAME_BITS(actual, expected) \
+  ::hotbed::test::CheckSameBits(__FILE__, __LINE__, #actual, (actual), (expected))
+#define SAME_STATE(actual, expected) \
+  ::hotbed::test::CheckSameState(__FILE__, __LINE__, #actual, *(actual), *(expected))
+#define SAME_RESULT(actual, expected) \
+  ::hotbed::test::CheckSameResult(__FILE__, __LINE__, #actual, (actual), (expected))
+#define SAME_SAMPLES(actual, expected) \
+  ::hotbed::test::CheckSameSamples(__FILE__, __LINE__, #actual, (actual), (expected))
 
 // Seeded inputs of any shape.
 class Inputs {
-public:
-  explicit Inputs(unsigned seed, int vocab = 57)
-      : random_(seed), vocab_(vocab) {}
+ public:
+  explicit Inputs(unsigned seed, int vocab = 57) : random_(seed), vocab_(vocab) {}
 
-  int Int(int low, int high) {
-    return std::uniform_int_distribution<int>(low, high)(random_);
-  }
+  int Int(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   float Float(float low, float high) {
     return std::uniform_real_distribution<float>(low, high)(random_);
   }
   std::vector<int32_t> Tokens(int count) {
     std::vector<int32_t> tokens(count);
-    for (int32_t &token : tokens)
-      token = Int(0, vocab_ - 1);
+    for (int32_t& token : tokens) token = Int(0, vocab_ - 1);
     return tokens;
   }
   AdapterSpec Spec() {
@@ -363,13 +328,10 @@ public:
     spec.alpha = Int(1, 32);
     spec.rslora = Int(0, 1) == 1;
     for (int m = 0; m < kLayerModuleCount; ++m) {
-      if (Int(0, 3) != 0)
-        spec.targets.push_back(static_cast<Module>(m));
+      if (Int(0, 3) != 0) spec.targets.push_back(static_cast<Module>(m));
     }
-    if (spec.targets.empty())
-      spec.targets.push_back(Module::kV);
-    spec.seed = static_cast<uint64_t>(Int(0, 1 << 30)) << 20 |
-                static_cast<uint64_t>(Int(0, 999));
+    if (spec.targets.empty()) spec.targets.push_back(Module::kV);
+    spec.seed = static_cast<uint64_t>(Int(0, 1 << 30)) << 20 | static_cast<uint64_t>(Int(0, 999));
     return spec;
   }
   Loss AnyLoss() {
@@ -381,18 +343,15 @@ public:
     }
     return loss;
   }
-  Datum OneDatum(const Loss &loss, int prompt,
-                 const std::vector<int> &branches) {
+  Datum OneDatum(const Loss& loss, int prompt, const std::vector<int>& branches) {
     Datum datum;
     datum.prompt = Tokens(prompt);
     for (int length : branches) {
       Branch branch;
       branch.tokens = Tokens(length);
       std::vector<float> weights(length), recorded(length);
-      for (float &w : weights)
-        w = Int(0, 5) == 0 ? 0.0f : Float(-1.5f, 1.5f);
-      for (float &q : recorded)
-        q = Float(-6.0f, -1.0f);
+      for (float& w : weights) w = Int(0, 5) == 0 ? 0.0f : Float(-1.5f, 1.5f);
+      for (float& q : recorded) q = Float(-6.0f, -1.0f);
       if (loss.name == LossName::kCrossEntropy) {
         branch.weights = weights;
       } else {
@@ -403,16 +362,14 @@ public:
     }
     return datum;
   }
-  Datum AnyDatum(const Loss &loss) {
+  Datum AnyDatum(const Loss& loss) {
     std::vector<int> branches(Int(1, 3));
-    for (int &length : branches)
-      length = Int(1, 20);
+    for (int& length : branches) length = Int(1, 20);
     return OneDatum(loss, Int(1, Int(0, 3) == 0 ? 150 : 20), branches);
   }
-  std::vector<Datum> Datums(const Loss &loss, int count) {
+  std::vector<Datum> Datums(const Loss& loss, int count) {
     std::vector<Datum> datums;
-    for (int i = 0; i < count; ++i)
-      datums.push_back(AnyDatum(loss));
+    for (int i = 0; i < count; ++i) datums.push_back(AnyDatum(loss));
     return datums;
   }
   SampleRequest Request(std::optional<PolicyHandle> policy) {
@@ -420,19 +377,17 @@ public:
     request.policy = policy;
     request.prompt = Tokens(Int(1, Int(0, 3) == 0 ? 140 : 20));
     request.seeds.resize(Int(1, 4));
-    for (uint64_t &seed : request.seeds)
-      seed = static_cast<uint64_t>(Int(0, 1 << 30)) << 33 | 7u;
+    for (uint64_t& seed : request.seeds) seed = static_cast<uint64_t>(Int(0, 1 << 30)) << 33 | 7u;
     request.params.temperature = Int(0, 3) == 0 ? 0 : Float(0.5f, 1.5f);
     request.params.top_k = Int(0, 2) == 0 ? Int(1, 20) : 0;
     request.params.top_p = Int(0, 2) == 0 ? Float(0.3f, 0.95f) : 1;
     request.params.max_tokens = Int(1, 30);
-    if (Int(0, 1) == 1)
-      request.params.stop_token_ids = Tokens(2);
+    if (Int(0, 1) == 1) request.params.stop_token_ids = Tokens(2);
     request.prompt_logprobs = Int(0, 1) == 1;
     return request;
   }
 
-private:
+ private:
   std::mt19937 random_;
   int vocab_;
 };
@@ -446,4 +401,4 @@ inline AdamParams Adam(double learning_rate = 0.02) {
   return params;
 }
 
-} // namespace hotbed::test
+}  // namespace hotbed::test

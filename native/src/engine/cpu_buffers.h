@@ -14,7 +14,7 @@ namespace hotbed {
 
 struct CpuExecutor::SamplingBuffers {
   RowContext rows;
-  std::vector<float *> pages; // of the current layer, as plan.page_ids
+  std::vector<float*> pages;  // of the current layer, as plan.page_ids
   std::vector<size_t> full_rows;
   std::vector<size_t> score_rows;
   std::vector<size_t> offsets;
@@ -27,42 +27,40 @@ struct CpuExecutor::SamplingBuffers {
 struct CpuExecutor::TrainingPass {
   enum class Phase { kForward, kHead, kHeadBackward, kBackward, kOver };
 
-  const TrainingPlan *plan = nullptr;
-  TrainingOutput *output = nullptr;
+  const TrainingPlan* plan = nullptr;
+  TrainingOutput* output = nullptr;
   Phase phase = Phase::kOver;
-  size_t next = 0; // layer, or first target of the next slice of the head
+  size_t next = 0;  // layer, or first target of the next slice of the head
   double flops_done = 0;
   double flops_total = 0;
 
-  // Segments with a backward pass come first, so its rows, datums and targets
-  // are prefixes.
+  // Segments with a backward pass come first, so its rows, datums and targets are prefixes.
   size_t backward_datums = 0;
   size_t backward_targets = 0;
   bool keeps_activations = false;
 
-  RowContext rows;          // all rows
-  RowContext backward_rows; // the prefix that has a backward pass
+  RowContext rows;           // all rows
+  RowContext backward_rows;  // the prefix that has a backward pass
   // The adapters' second forms, which others may drop meanwhile.
   std::vector<std::shared_ptr<void>> held;
   std::vector<LayerActivations> layers;
-  std::vector<float *> pages; // page tables of all runs, one after another
+  std::vector<float*> pages;  // page tables of all runs, one after another
   BackwardGroups groups;
-  std::vector<size_t> offsets; // 0, 1, ..., targets
+  std::vector<size_t> offsets;  // 0, 1, ..., targets
   std::vector<float> c;
 
   // In pass_arena_.
   LayerScratch scratch;
   BackwardScratch back_scratch;
-  float *final_x = nullptr; // [rows, d]
-  float *gathered =
-      nullptr; // [targets, d] rows with a target, before the final norm
-  float *normed = nullptr;     // [targets, d] after it
-  float *lse = nullptr;        // [targets]
-  float *page_block = nullptr; // the pages themselves
-  float *dx = nullptr;         // [backward rows, d]
-  float *d_final = nullptr;    // [backward targets, d]
+  float* final_x = nullptr;     // [rows, d]
+  float* gathered = nullptr;    // [targets, d] rows with a target, before the final norm
+  float* normed = nullptr;      // [targets, d] after it
+  float* lse = nullptr;         // [targets]
+  float* page_block = nullptr;  // the pages themselves
+  float* dx = nullptr;          // [backward rows, d]
+  float* d_final = nullptr;     // [backward targets, d]
 };
 
-} // namespace hotbed
+}  // namespace hotbed
 
-#endif // HOTBED_ENGINE_CPU_BUFFERS_H_
+#endif  // HOTBED_ENGINE_CPU_BUFFERS_H_

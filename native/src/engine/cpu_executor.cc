@@ -9,19 +9,19 @@
 namespace hotbed {
 
 namespace {
-// Pages are taken from the system in slabs of about this size (at least a
-// page), as they are first used.
+// Pages are taken from the system in slabs of about this size (at least a page), as they are first
+// used.
 constexpr size_t kSlabBytes = size_t{4} << 20;
-} // namespace
+}  // namespace
 
-CpuExecutor::CpuExecutor(const CpuExecutorOptions &options,
-                         const ModelConfig &config, ModelWeights weights)
-    : options_(options), kernels_(kernels::kernels(options.path)),
+CpuExecutor::CpuExecutor(const CpuExecutorOptions& options, const ModelConfig& config,
+                         ModelWeights weights)
+    : options_(options),
+      kernels_(kernels::kernels(options.path)),
       pool_(options.threads),
       model_(config, std::move(weights), kernels_, pool_),
       context_{kernels_, pool_, model_, options.mutation, {}, {}},
-      layer_page_floats_(
-          kernels::kvPageFloats(config.num_kv_heads, config.head_dim)),
+      layer_page_floats_(kernels::kvPageFloats(config.num_kv_heads, config.head_dim)),
       pages_per_slab_(std::max<size_t>(1, kSlabBytes / page_bytes())),
       sampling_(std::make_unique<SamplingBuffers>()),
       pass_(std::make_unique<TrainingPass>()) {}
@@ -34,10 +34,9 @@ size_t CpuExecutor::page_bytes() const {
 
 size_t CpuExecutor::base_bytes() const { return model_.bytes(); }
 
-void CpuExecutor::InitializeAdapter(AdapterState *state) {
-  for (const AdapterTensor &tensor : state->layout->tensors()) {
-    if (tensor.is_b)
-      continue;
+void CpuExecutor::InitializeAdapter(AdapterState* state) {
+  for (const AdapterTensor& tensor : state->layout->tensors()) {
+    if (tensor.is_b) continue;
     kernels::LoraInitArgs args;
     args.a = state->weights->at(tensor);
     args.rank = tensor.rows;
@@ -49,9 +48,8 @@ void CpuExecutor::InitializeAdapter(AdapterState *state) {
   }
 }
 
-void CpuExecutor::FillCopy(const AdapterWeights &weights,
-                           CpuAdapterCopy *copy) {
-  for (const AdapterTensor &tensor : weights.layout->tensors()) {
+void CpuExecutor::FillCopy(const AdapterWeights& weights, CpuAdapterCopy* copy) {
+  for (const AdapterTensor& tensor : weights.layout->tensors()) {
     kernels::TransposeArgs args;
     args.src = weights.at(tensor);
     args.rows = tensor.rows;
@@ -61,20 +59,19 @@ void CpuExecutor::FillCopy(const AdapterWeights &weights,
   }
 }
 
-const CpuAdapterCopy *CpuExecutor::CopyFor(const AdapterWeights &weights) {
+const CpuAdapterCopy* CpuExecutor::CopyFor(const AdapterWeights& weights) {
   if (!weights.executor_copy) {
     auto copy = std::make_shared<CpuAdapterCopy>();
     copy->transposed = AlignedBuffer<float>(weights.values.size());
     FillCopy(weights, copy.get());
     weights.executor_copy = std::move(copy);
   }
-  return static_cast<const CpuAdapterCopy *>(weights.executor_copy.get());
+  return static_cast<const CpuAdapterCopy*>(weights.executor_copy.get());
 }
 
-void CpuExecutor::AddLora(const AdapterWeights *weights, size_t row_begin,
-                          size_t row_end, float *gradient, RowContext *rows) {
-  if (!weights || row_begin == row_end)
-    return;
+void CpuExecutor::AddLora(const AdapterWeights* weights, size_t row_begin, size_t row_end,
+                          float* gradient, RowContext* rows) {
+  if (!weights || row_begin == row_end) return;
   LoraRows lora;
   lora.weights = weights;
   lora.copy = CopyFor(*weights);
@@ -86,29 +83,24 @@ void CpuExecutor::AddLora(const AdapterWeights *weights, size_t row_begin,
   rows->max_rank = std::max<size_t>(rows->max_rank, weights->spec->rank);
 }
 
-float *CpuExecutor::Page(int32_t id) {
+float* CpuExecutor::Page(int32_t id) {
   const size_t slab = static_cast<size_t>(id) / pages_per_slab_;
   const size_t page_floats = layer_page_floats_ * model_.config().num_layers;
-  if (slab >= slabs_.size())
-    slabs_.resize(slab + 1);
-  if (slabs_[slab].size() == 0)
-    slabs_[slab] = AlignedBuffer<float>(pages_per_slab_ * page_floats);
+  if (slab >= slabs_.size()) slabs_.resize(slab + 1);
+  if (slabs_[slab].size() == 0) slabs_[slab] = AlignedBuffer<float>(pages_per_slab_ * page_floats);
   return slabs_[slab].data() + id % pages_per_slab_ * page_floats;
 }
 
-void CpuExecutor::CopyPage(const PageCopy &copy) {
-  const ModelConfig &config = model_.config();
-  const size_t rows =
-      static_cast<size_t>(config.num_kv_heads) * config.head_dim;
-  const size_t head_floats =
-      static_cast<size_t>(kPagePositions) * config.head_dim;
+void CpuExecutor::CopyPage(const PageCopy& copy) {
+  const ModelConfig& config = model_.config();
+  const size_t rows = static_cast<size_t>(config.num_kv_heads) * config.head_dim;
+  const size_t head_floats = static_cast<size_t>(kPagePositions) * config.head_dim;
   const size_t used = copy.positions;
-  const float *from = Page(copy.from);
-  float *to = Page(copy.to);
+  const float* from = Page(copy.from);
+  float* to = Page(copy.to);
   for (int layer = 0; layer < config.num_layers; ++layer) {
-    for (size_t r = 0; r < rows; ++r) { // keys: lanes are positions
-      std::memcpy(to + r * kPagePositions, from + r * kPagePositions,
-                  used * sizeof(float));
+    for (size_t r = 0; r < rows; ++r) {  // keys: lanes are positions
+      std::memcpy(to + r * kPagePositions, from + r * kPagePositions, used * sizeof(float));
     }
     const size_t values = rows * kPagePositions;
     for (int head = 0; head < config.num_kv_heads; ++head) {
@@ -120,8 +112,8 @@ void CpuExecutor::CopyPage(const PageCopy &copy) {
   }
 }
 
-void CpuExecutor::GatherFinal(const float *x, const size_t *rows, size_t count,
-                              float *gathered, float *normed) {
+void CpuExecutor::GatherFinal(const float* x, const size_t* rows, size_t count, float* gathered,
+                              float* normed) {
   const size_t d = model_.config().hidden_size;
   for (size_t i = 0; i < count; ++i) {
     std::memcpy(gathered + i * d, x + rows[i] * d, d * sizeof(float));
@@ -138,4 +130,4 @@ void CpuExecutor::GatherFinal(const float *x, const size_t *rows, size_t count,
   kernels_.rmsNorm(pool_, norm);
 }
 
-} // namespace hotbed
+}  // namespace hotbed

@@ -17,8 +17,7 @@ namespace hotbed {
 struct CpuExecutorOptions {
   kernels::Path path = kernels::Path::scalar;
   size_t threads = 1;
-  // Above this many bytes of activations a pass keeps only its layers' inputs
-  // (N14).
+  // Above this many bytes of activations a pass keeps only its layers' inputs (N14).
   size_t activation_budget_bytes = 0;
   // A slice of a pass ends when about so much work is done.
   double slice_flops = 0;
@@ -26,53 +25,49 @@ struct CpuExecutorOptions {
 };
 
 class CpuExecutor : public Executor {
-public:
-  CpuExecutor(const CpuExecutorOptions &options, const ModelConfig &config,
-              ModelWeights weights);
+ public:
+  CpuExecutor(const CpuExecutorOptions& options, const ModelConfig& config, ModelWeights weights);
   ~CpuExecutor() override;
 
-  void InitializeAdapter(AdapterState *state) override;
-  void RunSampling(const SamplingPlan &plan, SamplingOutput *output) override;
-  void BeginTraining(const TrainingPlan &plan, TrainingOutput *output) override;
+  void InitializeAdapter(AdapterState* state) override;
+  void RunSampling(const SamplingPlan& plan, SamplingOutput* output) override;
+  void BeginTraining(const TrainingPlan& plan, TrainingOutput* output) override;
   double AdvanceTraining() override;
-  OptimStepResult RunOptimizer(AdapterState *state,
-                               const AdamParams &params) override;
+  OptimStepResult RunOptimizer(AdapterState* state, const AdamParams& params) override;
   size_t page_bytes() const override;
   size_t base_bytes() const override;
 
-private:
+ private:
   struct SamplingBuffers;
   struct TrainingPass;
 
   // The weights' transposes, made when first needed.
-  const CpuAdapterCopy *CopyFor(const AdapterWeights &weights);
-  void FillCopy(const AdapterWeights &weights, CpuAdapterCopy *copy);
-  void AddLora(const AdapterWeights *weights, size_t row_begin, size_t row_end,
-               float *gradient, RowContext *rows);
+  const CpuAdapterCopy* CopyFor(const AdapterWeights& weights);
+  void FillCopy(const AdapterWeights& weights, CpuAdapterCopy* copy);
+  void AddLora(const AdapterWeights* weights, size_t row_begin, size_t row_end, float* gradient,
+               RowContext* rows);
 
   // Page `id` of layer 0; layer l lies l * layer_page_floats_ further.
-  float *Page(int32_t id);
-  void CopyPage(const PageCopy &copy);
+  float* Page(int32_t id);
+  void CopyPage(const PageCopy& copy);
 
-  void LayOutRows(TrainingPass *pass);
-  void LayOutMemory(TrainingPass *pass);
-  void LayOutPages(TrainingPass *pass);
+  void LayOutRows(TrainingPass* pass);
+  void LayOutMemory(TrainingPass* pass);
+  void LayOutPages(TrainingPass* pass);
   // Each runs one slice of the pass and returns about how many FLOPs it took.
-  double TrainingSlice(TrainingPass *pass);
-  void ScoreTargets(TrainingPass *pass, size_t begin, size_t count);
-  void ComputeLosses(TrainingPass *pass);
-  void HeadGradient(TrainingPass *pass, size_t begin, size_t count);
-  // Hidden states after the last layer -> logits of plan.draws and
-  // plan.logits_rows, log-probs of plan.scores.
-  void SamplingHead(const SamplingPlan &plan, const float *x,
-                    SamplingOutput *output);
-  // x[rows[i]] -> normed [count, d] by the final norm; `gathered` keeps the
-  // rows before it.
-  void GatherFinal(const float *x, const size_t *rows, size_t count,
-                   float *gathered, float *normed);
+  double TrainingSlice(TrainingPass* pass);
+  void ScoreTargets(TrainingPass* pass, size_t begin, size_t count);
+  void ComputeLosses(TrainingPass* pass);
+  void HeadGradient(TrainingPass* pass, size_t begin, size_t count);
+  // Hidden states after the last layer -> logits of plan.draws and plan.logits_rows, log-probs of
+  // plan.scores.
+  void SamplingHead(const SamplingPlan& plan, const float* x, SamplingOutput* output);
+  // x[rows[i]] -> normed [count, d] by the final norm; `gathered` keeps the rows before it.
+  void GatherFinal(const float* x, const size_t* rows, size_t count, float* gathered,
+                   float* normed);
 
   CpuExecutorOptions options_;
-  const kernels::KernelTable &kernels_;
+  const kernels::KernelTable& kernels_;
   ThreadPool pool_;
   CpuModel model_;
   CpuContext context_;
@@ -88,6 +83,6 @@ private:
   std::unique_ptr<TrainingPass> pass_;
 };
 
-} // namespace hotbed
+}  // namespace hotbed
 
-#endif // HOTBED_ENGINE_CPU_EXECUTOR_H_
+#endif  // HOTBED_ENGINE_CPU_EXECUTOR_H_

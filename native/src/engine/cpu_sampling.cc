@@ -1,5 +1,5 @@
-// One sampling step: prefill chunks and decode rows of any policies, one
-// forward pass, then the head where asked for.
+// One sampling step: prefill chunks and decode rows of any policies, one forward pass, then the
+// head where asked for.
 #include <algorithm>
 #include <cstring>
 
@@ -19,60 +19,49 @@ struct StepArena {
   LayerScratch scratch;
 };
 
-} // namespace
+}  // namespace
 
-void CpuExecutor::RunSampling(const SamplingPlan &plan,
-                              SamplingOutput *output) {
-  const ModelConfig &config = model_.config();
+void CpuExecutor::RunSampling(const SamplingPlan& plan, SamplingOutput* output) {
+  const ModelConfig& config = model_.config();
   const size_t n = plan.rows();
-  SamplingBuffers &buffers = *sampling_;
+  SamplingBuffers& buffers = *sampling_;
 
-  const int32_t last =
-      n == 0 ? 0
-             : *std::max_element(plan.positions.begin(), plan.positions.end());
+  const int32_t last = n == 0 ? 0 : *std::max_element(plan.positions.begin(), plan.positions.end());
   model_.EnsurePositions(static_cast<size_t>(last) + 1);
-  for (const PageCopy &copy : plan.copies)
-    Page(copy.to);
-  pool_.forEach(plan.copies.size(),
-                [&](size_t i, size_t) { CopyPage(plan.copies[i]); });
+  for (const PageCopy& copy : plan.copies) Page(copy.to);
+  pool_.forEach(plan.copies.size(), [&](size_t i, size_t) { CopyPage(plan.copies[i]); });
 
-  RowContext &rows = buffers.rows;
+  RowContext& rows = buffers.rows;
   rows.rows = n;
   rows.positions = plan.positions.data();
   rows.lora.clear();
   rows.max_rank = 1;
   rows.mixed = plan.segments.size() > 1;
-  for (const PlanSegment &segment : plan.segments) {
-    AddLora(segment.weights, segment.row_begin, segment.row_end, nullptr,
-            &rows);
+  for (const PlanSegment& segment : plan.segments) {
+    AddLora(segment.weights, segment.row_begin, segment.row_end, nullptr, &rows);
   }
   buffers.pages.resize(plan.page_ids.size());
-  for (size_t i = 0; i < plan.page_ids.size(); ++i)
-    buffers.pages[i] = Page(plan.page_ids[i]);
+  for (size_t i = 0; i < plan.page_ids.size(); ++i) buffers.pages[i] = Page(plan.page_ids[i]);
   rows.writes.resize(plan.spans.size());
   rows.attention.resize(plan.spans.size());
   for (size_t i = 0; i < plan.spans.size(); ++i) {
-    const SamplingSpan &span = plan.spans[i];
-    float **pages = buffers.pages.data() + span.page_begin;
-    rows.writes[i] = {span.row_begin, span.row_count, span.position_begin,
-                      pages};
-    rows.attention[i] = {span.row_begin, span.row_count, span.position_begin,
-                         pages};
+    const SamplingSpan& span = plan.spans[i];
+    float** pages = buffers.pages.data() + span.page_begin;
+    rows.writes[i] = {span.row_begin, span.row_count, span.position_begin, pages};
+    rows.attention[i] = {span.row_begin, span.row_count, span.position_begin, pages};
   }
 
-  const size_t d = config.hidden_size, q = config.q_size(),
-               kv = config.kv_size();
+  const size_t d = config.hidden_size, q = config.q_size(), kv = config.kv_size();
   const size_t ff = config.intermediate_size;
   StepArena step;
-  step_arena_.Carve([&](Arena &arena) {
+  step_arena_.Carve([&](Arena& arena) {
     step.at.x = arena.Take(n * d);
     step.at.x_mid = step.at.x;
     step.at.qkv = arena.Take(n * (q + 2 * kv));
     step.at.attended = arena.Take(n * q);
     step.at.gate_up = arena.Take(n * 2 * ff);
-    float *u = arena.Take(n * rows.max_rank);
-    for (float *&module_u : step.at.u)
-      module_u = u;
+    float* u = arena.Take(n * rows.max_rank);
+    for (float*& module_u : step.at.u) module_u = u;
     step.scratch.normed = arena.Take(n * d);
     step.scratch.hidden = arena.Take(n * ff);
   });
@@ -80,26 +69,23 @@ void CpuExecutor::RunSampling(const SamplingPlan &plan,
   model_.Embed(plan.tokens.data(), n, step.at.x);
   for (int layer = 0; layer < config.num_layers; ++layer) {
     LayerForward(context_, layer, rows, step.at, step.scratch, step.at.x);
-    for (float *&page : buffers.pages)
-      page += layer_page_floats_;
+    for (float*& page : buffers.pages) page += layer_page_floats_;
   }
   SamplingHead(plan, step.at.x, output);
 }
 
-void CpuExecutor::SamplingHead(const SamplingPlan &plan, const float *x,
-                               SamplingOutput *output) {
-  const ModelConfig &config = model_.config();
+void CpuExecutor::SamplingHead(const SamplingPlan& plan, const float* x, SamplingOutput* output) {
+  const ModelConfig& config = model_.config();
   const size_t d = config.hidden_size, vocab = config.vocab_size;
-  SamplingBuffers &buffers = *sampling_;
+  SamplingBuffers& buffers = *sampling_;
   output->score_logprobs.resize(plan.scores.size());
   output->draws.resize(plan.draws.size());
   output->logits.resize(plan.logits_rows.size() * vocab);
 
-  std::vector<size_t> &full = buffers.full_rows;
+  std::vector<size_t>& full = buffers.full_rows;
   full.clear();
-  for (const DrawRequest &draw : plan.draws) {
-    if (full.empty() || full.back() != draw.row)
-      full.push_back(draw.row);
+  for (const DrawRequest& draw : plan.draws) {
+    if (full.empty() || full.back() != draw.row) full.push_back(draw.row);
   }
   if (!plan.logits_rows.empty()) {
     full.insert(full.end(), plan.logits_rows.begin(), plan.logits_rows.end());
@@ -107,13 +93,11 @@ void CpuExecutor::SamplingHead(const SamplingPlan &plan, const float *x,
     full.erase(std::unique(full.begin(), full.end()), full.end());
   }
 
-  const size_t full_chunk =
-      std::max<size_t>(1, std::min(full.size(), kHeadFloats / vocab));
+  const size_t full_chunk = std::max<size_t>(1, std::min(full.size(), kHeadFloats / vocab));
   const size_t score_chunk = std::min(plan.scores.size(), kScoreRows);
   const size_t chunk = std::max(full_chunk, score_chunk);
-  float *gathered = nullptr, *normed = nullptr, *lse = nullptr,
-        *logits = nullptr;
-  head_arena_.Carve([&](Arena &arena) {
+  float *gathered = nullptr, *normed = nullptr, *lse = nullptr, *logits = nullptr;
+  head_arena_.Carve([&](Arena& arena) {
     gathered = arena.Take(chunk * d);
     normed = arena.Take(chunk * d);
     lse = arena.Take(chunk);
@@ -139,10 +123,9 @@ void CpuExecutor::SamplingHead(const SamplingPlan &plan, const float *x,
     buffers.requests.clear();
     for (size_t i = 0; i < count; ++i) {
       const size_t row = full[begin + i];
-      const float *row_logits = logits + i * vocab;
-      for (; next_draw < plan.draws.size() && plan.draws[next_draw].row == row;
-           ++next_draw) {
-        const DrawRequest &draw = plan.draws[next_draw];
+      const float* row_logits = logits + i * vocab;
+      for (; next_draw < plan.draws.size() && plan.draws[next_draw].row == row; ++next_draw) {
+        const DrawRequest& draw = plan.draws[next_draw];
         kernels::SampleArgs args;
         args.logits = row_logits;
         args.vocab = vocab;
@@ -155,22 +138,18 @@ void CpuExecutor::SamplingHead(const SamplingPlan &plan, const float *x,
         args.drawIndex = draw.draw_index;
         buffers.requests.push_back(args);
       }
-      for (; next_logits < plan.logits_rows.size() &&
-             plan.logits_rows[next_logits] == row;
+      for (; next_logits < plan.logits_rows.size() && plan.logits_rows[next_logits] == row;
            ++next_logits) {
-        std::memcpy(output->logits.data() + next_logits * vocab, row_logits,
-                    vocab * sizeof(float));
+        std::memcpy(output->logits.data() + next_logits * vocab, row_logits, vocab * sizeof(float));
       }
     }
-    if (buffers.requests.empty())
-      continue;
+    if (buffers.requests.empty()) continue;
     buffers.results.resize(buffers.requests.size());
     kernels_.sample(pool_, buffers.requests.data(), buffers.requests.size(),
                     buffers.results.data());
     for (size_t i = 0; i < buffers.results.size(); ++i) {
-      const kernels::SampleResult &result = buffers.results[i];
-      output->draws[first_draw + i] = {result.token, result.policyLogprob,
-                                       result.samplingLogprob};
+      const kernels::SampleResult& result = buffers.results[i];
+      output->draws[first_draw + i] = {result.token, result.policyLogprob, result.samplingLogprob};
     }
   }
 
@@ -194,4 +173,4 @@ void CpuExecutor::SamplingHead(const SamplingPlan &plan, const float *x,
   }
 }
 
-} // namespace hotbed
+}  // namespace hotbed

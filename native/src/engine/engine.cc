@@ -24,44 +24,39 @@ namespace {
 
 constexpr char kNumericsId[] = "f32-1";
 constexpr size_t kMiB = size_t{1} << 20;
-// A sampling step reads every weight however few rows it has; below so many
-// rows its cost does not fall.
+// A sampling step reads every weight however few rows it has; below so many rows its cost does not
+// fall.
 constexpr size_t kLeastStepCost = 16;
 
-const Fault &Disposed() {
+const Fault& Disposed() {
   static const Fault fault{FaultCode::kDisposed, "the engine was disposed"};
   return fault;
 }
 
-EngineFault UnknownHandle(const char *field, uint64_t handle) {
-  return EngineFault(FaultCode::kInvalidArgument,
-                     std::string(field) + ": handle " + std::to_string(handle) +
-                         " is unknown, dropped or released");
+EngineFault UnknownHandle(const char* field, uint64_t handle) {
+  return EngineFault(FaultCode::kInvalidArgument, std::string(field) + ": handle " +
+                                                      std::to_string(handle) +
+                                                      " is unknown, dropped or released");
 }
 
-kernels::Path PathOf(const std::optional<std::string> &word) {
-  if (!word)
-    return kernels::bestPath();
-  for (const char *known : {"scalar", "avx2", "avx512", "reference"}) {
-    if (*word != known)
-      continue;
+kernels::Path PathOf(const std::optional<std::string>& word) {
+  if (!word) return kernels::bestPath();
+  for (const char* known : {"scalar", "avx2", "avx512", "reference"}) {
+    if (*word != known) continue;
     const kernels::Path path = kernels::parsePath(known);
-    kernels::kernels(path); // throws unsupported_cpu naming what is missing
+    kernels::kernels(path);  // throws unsupported_cpu naming what is missing
     return path;
   }
-  throw EngineFault(
-      FaultCode::kInvalidArgument,
-      "kernels: expected scalar, avx2, avx512 or reference, got '" + *word +
-          "'");
+  throw EngineFault(FaultCode::kInvalidArgument,
+                    "kernels: expected scalar, avx2, avx512 or reference, got '" + *word + "'");
 }
 
-CpuExecutorOptions ExecutorOptions(const EngineOptions &options) {
+CpuExecutorOptions ExecutorOptions(const EngineOptions& options) {
   ValidateOptions(options);
   CpuExecutorOptions executor;
   executor.path = PathOf(options.kernels);
   executor.threads = options.threads ? *options.threads : PhysicalCores();
-  executor.activation_budget_bytes =
-      static_cast<size_t>(options.activation_budget_mib) * kMiB;
+  executor.activation_budget_bytes = static_cast<size_t>(options.activation_budget_mib) * kMiB;
   executor.slice_flops = options.train_slice_flops;
   executor.mutation = options.mutation;
   return executor;
@@ -69,7 +64,7 @@ CpuExecutorOptions ExecutorOptions(const EngineOptions &options) {
 
 // Runs `check`; a fault goes to `done` and the call is over.
 template <typename T, typename Check>
-bool Passes(const Done<T> &done, Check check) {
+bool Passes(const Done<T>& done, Check check) {
   try {
     check();
     return true;
@@ -79,27 +74,24 @@ bool Passes(const Done<T> &done, Check check) {
   }
 }
 
-} // namespace
+}  // namespace
 
-// Invariants: everything under "engine thread" is touched by that thread alone
-// once it runs; everything under "doors" is guarded by its mutex and may be
-// used from any thread.
+// Invariants: everything under "engine thread" is touched by that thread alone once it runs;
+// everything under "doors" is guarded by its mutex and may be used from any thread.
 class Engine::Impl {
-public:
-  Impl(const EngineOptions &options, ModelConfig config, ModelWeights weights,
+ public:
+  Impl(const EngineOptions& options, ModelConfig config, ModelWeights weights,
        std::string base_digest)
       : config_(std::move(config)) {
     const CpuExecutorOptions executor_options = ExecutorOptions(options);
     const uint64_t parameter_count = weights.parameter_count;
-    auto executor = std::make_unique<CpuExecutor>(executor_options, config_,
-                                                  std::move(weights));
-    const size_t page_count = static_cast<size_t>(options.kv_cache_mib) * kMiB /
-                              executor->page_bytes();
+    auto executor = std::make_unique<CpuExecutor>(executor_options, config_, std::move(weights));
+    const size_t page_count =
+        static_cast<size_t>(options.kv_cache_mib) * kMiB / executor->page_bytes();
     if (page_count == 0) {
       throw EngineFault(FaultCode::kInvalidArgument,
                         "kvCacheMiB: one key/value page of this model takes " +
-                            std::to_string(executor->page_bytes() / kMiB + 1) +
-                            " MiB");
+                            std::to_string(executor->page_bytes() / kMiB + 1) + " MiB");
     }
     info_.base_digest = std::move(base_digest);
     info_.numerics_id = kNumericsId;
@@ -111,8 +103,7 @@ public:
     info_.vocabulary_size = config_.vocab_size;
     info_.tokenizer_size = config_.tokenizer_size;
     info_.context_length = config_.max_position;
-    if (config_.bos_token_id >= 0)
-      info_.bos_token_id = config_.bos_token_id;
+    if (config_.bos_token_id >= 0) info_.bos_token_id = config_.bos_token_id;
     info_.eos_token_ids = config_.eos_token_ids;
     info_.parameter_count = parameter_count;
     info_.base_bytes = executor->base_bytes();
@@ -120,8 +111,7 @@ public:
     executor_ = std::move(executor);
     sampler_ = std::make_unique<Sampler>(config_, executor_.get(), page_count,
                                          options.max_step_rows, &stats_);
-    trainer_ = std::make_unique<Trainer>(executor_.get(),
-                                         options.max_train_rows, &stats_);
+    trainer_ = std::make_unique<Trainer>(executor_.get(), options.max_train_rows, &stats_);
     thread_ = std::thread([this] { Loop(); });
   }
 
@@ -130,8 +120,8 @@ public:
     thread_.join();
   }
 
-  const EngineInfo &info() const { return info_; }
-  const ModelConfig &config() const { return config_; }
+  const EngineInfo& info() const { return info_; }
+  const ModelConfig& config() const { return config_; }
 
   EngineStats stats() const {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -140,10 +130,9 @@ public:
     return stats;
   }
 
-  // `run` executes on the engine thread; `reject` instead of it when the engine
-  // is stopped. Exactly one is called.
-  void Post(std::function<void()> run,
-            std::function<void(const Fault &)> reject) {
+  // `run` executes on the engine thread; `reject` instead of it when the engine is stopped. Exactly
+  // one is called.
+  void Post(std::function<void()> run, std::function<void(const Fault&)> reject) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!stopping_) {
@@ -155,10 +144,9 @@ public:
     reject(Disposed());
   }
 
-  // body(reply) runs on the engine thread; it may throw. `done` is called
-  // exactly once.
+  // body(reply) runs on the engine thread; it may throw. `done` is called exactly once.
   template <typename T, typename Body>
-  void Call(const Done<T> &done, Body body) {
+  void Call(const Done<T>& done, Body body) {
     Post(
         [this, done, body]() mutable {
           const Done<T> reply = AfterPublishing(done);
@@ -168,12 +156,13 @@ public:
             reply(FaultOf(std::current_exception()));
           }
         },
-        [done](const Fault &fault) { done(fault); });
+        [done](const Fault& fault) { done(fault); });
   }
 
-  // `done` to be called when the statistics that include the call are out: at
-  // the end of the loop's turn. For use on the engine thread.
-  template <typename T> Done<T> AfterPublishing(Done<T> done) {
+  // `done` to be called when the statistics that include the call are out: at the end of the loop's
+  // turn. For use on the engine thread.
+  template <typename T>
+  Done<T> AfterPublishing(Done<T> done) {
     return [this, done = std::move(done)](Result<T> result) {
       auto kept = std::make_shared<Result<T>>(std::move(result));
       completions_.push_back([done, kept] { done(std::move(*kept)); });
@@ -186,8 +175,7 @@ public:
     wake_.notify_one();
   }
 
-  void AddAdapter(std::unique_ptr<AdapterState> state,
-                  const Done<AdapterHandle> &done) {
+  void AddAdapter(std::unique_ptr<AdapterState> state, const Done<AdapterHandle>& done) {
     const AdapterHandle handle = next_adapter_++;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -207,20 +195,17 @@ public:
     memory_changed_ = true;
   }
 
-  void Train(bool backward, std::optional<AdapterHandle> adapter,
-             const Loss &loss, std::vector<Datum> datums,
-             const Done<ForwardBackwardResult> &done) {
-    if (!Passes(done, [&] { ValidateTrainingCall(config_, loss, datums); }))
-      return;
+  void Train(bool backward, std::optional<AdapterHandle> adapter, const Loss& loss,
+             std::vector<Datum> datums, const Done<ForwardBackwardResult>& done) {
+    if (!Passes(done, [&] { ValidateTrainingCall(config_, loss, datums); })) return;
     auto call = std::make_shared<TrainingCall>();
     call->backward = backward;
     call->loss = loss;
     call->datums = std::move(datums);
-    Call(done, [this, adapter, call](const Done<ForwardBackwardResult> &reply) {
-      Trainer &trainer = adapter ? TrainerOf(*adapter) : *trainer_;
+    Call(done, [this, adapter, call](const Done<ForwardBackwardResult>& reply) {
+      Trainer& trainer = adapter ? TrainerOf(*adapter) : *trainer_;
       call->done = reply;
-      trainer.Run(adapter.value_or(0),
-                  std::make_unique<TrainingCall>(std::move(*call)));
+      trainer.Run(adapter.value_or(0), std::make_unique<TrainingCall>(std::move(*call)));
     });
   }
 
@@ -233,11 +218,10 @@ public:
   }
 
   void Release(PolicyHandle policy) {
-    std::shared_ptr<const AdapterWeights> last; // freed outside the lock
+    std::shared_ptr<const AdapterWeights> last;  // freed outside the lock
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = policies_.find(policy);
-    if (found == policies_.end())
-      return;
+    if (found == policies_.end()) return;
     last = std::move(found->second);
     policies_.erase(found);
     memory_changed_ = true;
@@ -253,99 +237,86 @@ public:
   std::optional<AdapterSpec> FindSpec(AdapterHandle adapter) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = specs_.find(adapter);
-    if (found == specs_.end())
-      return std::nullopt;
+    if (found == specs_.end()) return std::nullopt;
     return found->second;
   }
 
   RequestId NextRequest() { return next_request_++; }
 
-  Executor &executor() { return *executor_; }
-  Sampler &sampler() { return *sampler_; }
-  // The trainer, for a call on this adapter. Throws EngineFault
-  // invalid_argument for an unknown handle.
-  Trainer &TrainerOf(AdapterHandle adapter) {
-    if (!trainer_->Has(adapter))
-      throw UnknownHandle("adapter", adapter);
+  Executor& executor() { return *executor_; }
+  Sampler& sampler() { return *sampler_; }
+  // The trainer, for a call on this adapter. Throws EngineFault invalid_argument for an unknown
+  // handle.
+  Trainer& TrainerOf(AdapterHandle adapter) {
+    if (!trainer_->Has(adapter)) throw UnknownHandle("adapter", adapter);
     return *trainer_;
   }
 
-private:
+ private:
   struct Command {
     std::function<void()> run;
-    std::function<void(const Fault &)> reject;
+    std::function<void(const Fault&)> reject;
   };
 
-  // Everything that has arrived is taken before a step is planned, so that
-  // calls made together run together.
+  // Everything that has arrived is taken before a step is planned, so that calls made together run
+  // together.
   void Loop() {
     FloatEnvironment environment;
     std::vector<Command> taken;
     for (;;) {
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        wake_.wait(lock, [&] {
-          return stopping_ || !commands_.empty() || memory_changed_ ||
-                 HasWork();
-        });
+        wake_.wait(lock,
+                   [&] { return stopping_ || !commands_.empty() || memory_changed_ || HasWork(); });
         std::swap(taken, commands_);
-        if (stopping_)
-          break;
+        if (stopping_) break;
       }
-      for (Command &command : taken)
-        command.run();
+      for (Command& command : taken) command.run();
       taken.clear();
       trainer_->RunImmediate();
-      Answer(); // what needed no step does not wait for one
+      Answer();  // what needed no step does not wait for one
       StepOnce();
       Answer();
     }
-    for (Command &command : taken)
-      command.reject(Disposed());
+    for (Command& command : taken) command.reject(Disposed());
     sampler_->RejectAll(Disposed());
     trainer_->RejectAll(Disposed());
     RunCompletions();
   }
 
   void Answer() {
-    if (!HasWork())
-      memory_changed_ = true; // what was made for the work is gone
+    if (!HasWork()) memory_changed_ = true;  // what was made for the work is gone
     Publish();
     RunCompletions();
   }
 
   void RunCompletions() {
-    for (const std::function<void()> &completion : completions_)
-      completion();
+    for (const std::function<void()>& completion : completions_) completion();
     completions_.clear();
   }
 
   bool HasWork() const { return sampler_->has_work() || trainer_->has_pass(); }
 
-  // Sampling and training take turns by what they have cost so far; the one
-  // that was idle starts at the other's mark.
+  // Sampling and training take turns by what they have cost so far; the one that was idle starts at
+  // the other's mark.
   void StepOnce() {
     const bool sampling = sampler_->has_work();
     const bool training = trainer_->has_pass();
     if (sampling && (!training || sampling_cost_ <= training_cost_)) {
-      sampling_cost_ +=
-          static_cast<double>(std::max(sampler_->Step(), kLeastStepCost));
+      sampling_cost_ += static_cast<double>(std::max(sampler_->Step(), kLeastStepCost));
     } else if (training) {
       training_cost_ += trainer_->Work();
       trainer_->RunImmediate();
     }
-    if (!sampling)
-      sampling_cost_ = std::max(sampling_cost_, training_cost_);
-    if (!training)
-      training_cost_ = std::max(training_cost_, sampling_cost_);
+    if (!sampling) sampling_cost_ = std::max(sampling_cost_, training_cost_);
+    if (!training) training_cost_ = std::max(training_cost_, sampling_cost_);
   }
 
   void Publish() {
     stats_.active_sequences = sampler_->active_sequences();
     stats_.kv_bytes = sampler_->used_pages() * executor_->page_bytes();
     stats_.adapters = trainer_->adapters();
-    if (memory_changed_.exchange(false))
-      stats_.adapter_bytes = AdapterBytes();
+    if (memory_changed_.exchange(false)) stats_.adapter_bytes = AdapterBytes();
     std::lock_guard<std::mutex> lock(mutex_);
     published_stats_ = stats_;
   }
@@ -353,21 +324,18 @@ private:
   // Moments, gradients, and each distinct weight buffer once.
   uint64_t AdapterBytes() const {
     uint64_t bytes = 0;
-    std::unordered_set<const AdapterWeights *> counted;
-    const auto add = [&](const AdapterWeights *weights) {
-      if (!counted.insert(weights).second)
-        return;
+    std::unordered_set<const AdapterWeights*> counted;
+    const auto add = [&](const AdapterWeights* weights) {
+      if (!counted.insert(weights).second) return;
       bytes += weights->values.bytes();
-      if (weights->executor_copy)
-        bytes += weights->values.bytes();
+      if (weights->executor_copy) bytes += weights->values.bytes();
     };
-    trainer_->ForEach([&](const AdapterState &state) {
+    trainer_->ForEach([&](const AdapterState& state) {
       bytes += state.m.bytes() + state.v.bytes() + state.gradient.bytes();
       add(state.weights.get());
     });
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto &policy : policies_)
-      add(policy.second.get());
+    for (const auto& policy : policies_) add(policy.second.get());
     return bytes;
   }
 
@@ -390,8 +358,7 @@ private:
   std::vector<Command> commands_;
   bool stopping_ = false;
   std::unordered_map<AdapterHandle, AdapterSpec> specs_;
-  std::unordered_map<PolicyHandle, std::shared_ptr<const AdapterWeights>>
-      policies_;
+  std::unordered_map<PolicyHandle, std::shared_ptr<const AdapterWeights>> policies_;
   PolicyHandle next_policy_ = 1;
   EngineStats published_stats_;
   std::atomic<RequestId> next_request_{1};
@@ -400,11 +367,11 @@ private:
   std::thread thread_;
 };
 
-Engine::Engine(const EngineOptions &options, ModelConfig config,
-               ModelWeights weights, std::string base_digest) {
+Engine::Engine(const EngineOptions& options, ModelConfig config, ModelWeights weights,
+               std::string base_digest) {
   try {
-    impl_ = std::make_unique<Impl>(options, std::move(config),
-                                   std::move(weights), std::move(base_digest));
+    impl_ = std::make_unique<Impl>(options, std::move(config), std::move(weights),
+                                   std::move(base_digest));
   } catch (...) {
     const Fault fault = FaultOf(std::current_exception());
     throw EngineFault(fault.code, fault.message);
@@ -413,23 +380,20 @@ Engine::Engine(const EngineOptions &options, ModelConfig config,
 
 Engine::~Engine() = default;
 
-const EngineInfo &Engine::info() const { return impl_->info(); }
+const EngineInfo& Engine::info() const { return impl_->info(); }
 EngineStats Engine::stats() const { return impl_->stats(); }
-const ModelConfig &Engine::config() const { return impl_->config(); }
+const ModelConfig& Engine::config() const { return impl_->config(); }
 
 void Engine::CreateAdapter(AdapterSpec spec, Done<AdapterHandle> done) {
-  if (!Passes(done, [&] { ValidateSpec(spec); }))
-    return;
-  impl_->Call(done,
-              [impl = impl_.get(), spec](const Done<AdapterHandle> &reply) {
-                auto state = ZeroAdapterState(impl->config(), spec);
-                impl->executor().InitializeAdapter(state.get());
-                impl->AddAdapter(std::move(state), reply);
-              });
+  if (!Passes(done, [&] { ValidateSpec(spec); })) return;
+  impl_->Call(done, [impl = impl_.get(), spec](const Done<AdapterHandle>& reply) {
+    auto state = ZeroAdapterState(impl->config(), spec);
+    impl->executor().InitializeAdapter(state.get());
+    impl->AddAdapter(std::move(state), reply);
+  });
 }
 
-void Engine::AdoptState(std::unique_ptr<AdapterState> state,
-                        Done<AdapterHandle> done) {
+void Engine::AdoptState(std::unique_ptr<AdapterState> state, Done<AdapterHandle> done) {
   const auto check = [&] {
     ValidateSpec(*state->spec);
     const AdapterLayout layout(impl_->config(), *state->spec);
@@ -440,64 +404,52 @@ void Engine::AdoptState(std::unique_ptr<AdapterState> state,
                         "state: its tensors do not have this base's shapes");
     }
   };
-  if (!Passes(done, check))
-    return;
-  if (state->weights.use_count() !=
-      1) { // another holder may belong to another engine
+  if (!Passes(done, check)) return;
+  if (state->weights.use_count() != 1) {  // another holder may belong to another engine
     state->weights = CloneOf(*state->weights);
   }
-  auto shared =
-      std::make_shared<std::unique_ptr<AdapterState>>(std::move(state));
-  impl_->Call(done,
-              [impl = impl_.get(), shared](const Done<AdapterHandle> &reply) {
-                impl->AddAdapter(std::move(*shared), reply);
-              });
+  auto shared = std::make_shared<std::unique_ptr<AdapterState>>(std::move(state));
+  impl_->Call(done, [impl = impl_.get(), shared](const Done<AdapterHandle>& reply) {
+    impl->AddAdapter(std::move(*shared), reply);
+  });
 }
 
 AdapterSpec Engine::SpecOf(AdapterHandle adapter) const {
   const std::optional<AdapterSpec> spec = impl_->FindSpec(adapter);
-  if (!spec)
-    throw UnknownHandle("adapter", adapter);
+  if (!spec) throw UnknownHandle("adapter", adapter);
   return *spec;
 }
 
 void Engine::DropAdapter(AdapterHandle adapter, Done<Unit> done) {
-  impl_->Call(done, [impl = impl_.get(), adapter](const Done<Unit> &reply) {
+  impl_->Call(done, [impl = impl_.get(), adapter](const Done<Unit>& reply) {
     impl->DropAdapter(adapter);
     reply(Unit{});
   });
 }
 
 void Engine::Pin(AdapterHandle adapter, Done<PolicyHandle> done) {
-  impl_->Call(done,
-              [impl = impl_.get(), adapter](const Done<PolicyHandle> &reply) {
-                impl->TrainerOf(adapter).Visit(
-                    adapter,
-                    [impl, reply](const AdapterState &state) {
-                      reply(impl->AddPolicy(state.weights));
-                    },
-                    [reply](const Fault &fault) { reply(fault); });
-              });
+  impl_->Call(done, [impl = impl_.get(), adapter](const Done<PolicyHandle>& reply) {
+    impl->TrainerOf(adapter).Visit(
+        adapter,
+        [impl, reply](const AdapterState& state) { reply(impl->AddPolicy(state.weights)); },
+        [reply](const Fault& fault) { reply(fault); });
+  });
 }
 
 void Engine::Release(PolicyHandle policy) { impl_->Release(policy); }
 
-std::shared_ptr<const AdapterWeights>
-Engine::WeightsOf(PolicyHandle policy) const {
+std::shared_ptr<const AdapterWeights> Engine::WeightsOf(PolicyHandle policy) const {
   auto weights = impl_->FindPolicy(policy);
-  if (!weights)
-    throw UnknownHandle("policy", policy);
+  if (!weights) throw UnknownHandle("policy", policy);
   return weights;
 }
 
-void Engine::CopyState(AdapterHandle adapter,
-                       Done<std::shared_ptr<const AdapterState>> done) {
+void Engine::CopyState(AdapterHandle adapter, Done<std::shared_ptr<const AdapterState>> done) {
   using Copy = std::shared_ptr<const AdapterState>;
-  impl_->Call(done, [impl = impl_.get(), adapter](const Done<Copy> &reply) {
+  impl_->Call(done, [impl = impl_.get(), adapter](const Done<Copy>& reply) {
     impl->TrainerOf(adapter).Visit(
-        adapter,
-        [reply](const AdapterState &state) { reply(Copy(CopyOf(state))); },
-        [reply](const Fault &fault) { reply(fault); });
+        adapter, [reply](const AdapterState& state) { reply(Copy(CopyOf(state))); },
+        [reply](const Fault& fault) { reply(fault); });
   });
 }
 
@@ -506,73 +458,60 @@ RequestId Engine::Sample(SampleRequest request, Done<SampleResult> done) {
   std::shared_ptr<const AdapterWeights> weights;
   const auto check = [&] {
     ValidateSampleRequest(impl_->config(), request);
-    if (request.policy)
-      weights = WeightsOf(*request.policy);
+    if (request.policy) weights = WeightsOf(*request.policy);
   };
-  if (!Passes(done, check))
-    return id;
+  if (!Passes(done, check)) return id;
   auto call = std::make_shared<SampleCall>();
   call->id = id;
   call->weights = std::move(weights);
   call->request = std::move(request);
-  impl_->Call(
-      done, [impl = impl_.get(), call](const Done<SampleResult> &reply) {
-        call->done = reply;
-        impl->sampler().Submit(std::make_unique<SampleCall>(std::move(*call)));
-      });
+  impl_->Call(done, [impl = impl_.get(), call](const Done<SampleResult>& reply) {
+    call->done = reply;
+    impl->sampler().Submit(std::make_unique<SampleCall>(std::move(*call)));
+  });
   return id;
 }
 
 void Engine::Cancel(RequestId request) {
-  impl_->Post(
-      [impl = impl_.get(), request] { impl->sampler().Cancel(request); },
-      [](const Fault &) {});
+  impl_->Post([impl = impl_.get(), request] { impl->sampler().Cancel(request); },
+              [](const Fault&) {});
 }
 
-void Engine::Forward(std::optional<AdapterHandle> adapter, Loss loss,
-                     std::vector<Datum> datums,
+void Engine::Forward(std::optional<AdapterHandle> adapter, Loss loss, std::vector<Datum> datums,
                      Done<ForwardBackwardResult> done) {
   impl_->Train(false, adapter, loss, std::move(datums), done);
 }
 
-void Engine::ForwardBackward(AdapterHandle adapter, Loss loss,
-                             std::vector<Datum> datums,
+void Engine::ForwardBackward(AdapterHandle adapter, Loss loss, std::vector<Datum> datums,
                              Done<ForwardBackwardResult> done) {
   impl_->Train(true, adapter, loss, std::move(datums), done);
 }
 
-void Engine::OptimStep(AdapterHandle adapter, AdamParams params,
-                       Done<OptimStepResult> done) {
-  if (!Passes(done, [&] { ValidateAdamParams(params); }))
-    return;
-  impl_->Call(done, [impl = impl_.get(), adapter,
-                     params](const Done<OptimStepResult> &reply) {
+void Engine::OptimStep(AdapterHandle adapter, AdamParams params, Done<OptimStepResult> done) {
+  if (!Passes(done, [&] { ValidateAdamParams(params); })) return;
+  impl_->Call(done, [impl = impl_.get(), adapter, params](const Done<OptimStepResult>& reply) {
     impl->TrainerOf(adapter).OptimStep(adapter, params, reply);
   });
 }
 
-void Engine::Logits(std::optional<PolicyHandle> policy,
-                    std::vector<int32_t> tokens,
+void Engine::Logits(std::optional<PolicyHandle> policy, std::vector<int32_t> tokens,
                     Done<std::vector<float>> done) {
   std::shared_ptr<const AdapterWeights> weights;
   const auto check = [&] {
     ValidateTokens(impl_->config(), "tokens", tokens);
-    if (policy)
-      weights = WeightsOf(*policy);
+    if (policy) weights = WeightsOf(*policy);
   };
-  if (!Passes(done, check))
-    return;
+  if (!Passes(done, check)) return;
   auto call = std::make_shared<SampleCall>();
   call->id = impl_->NextRequest();
   call->weights = std::move(weights);
   call->request.prompt = std::move(tokens);
-  impl_->Call(
-      done, [impl = impl_.get(), call](const Done<std::vector<float>> &reply) {
-        call->logits_done = reply;
-        impl->sampler().Submit(std::make_unique<SampleCall>(std::move(*call)));
-      });
+  impl_->Call(done, [impl = impl_.get(), call](const Done<std::vector<float>>& reply) {
+    call->logits_done = reply;
+    impl->sampler().Submit(std::make_unique<SampleCall>(std::move(*call)));
+  });
 }
 
 void Engine::Stop() { impl_->Stop(); }
 
-} // namespace hotbed
+}  // namespace hotbed

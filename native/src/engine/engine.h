@@ -1,18 +1,17 @@
-// One frozen base in memory, many LoRA adapters on it: sampling with continuous
-// batching, training with mixed passes.
+// One frozen base in memory, many LoRA adapters on it: sampling with continuous batching, training
+// with mixed passes.
 //
-// 1. Every value returned is a function of (base, numerics id, adapter state,
-// the call's own arguments), never of what
+// 1. Every value returned is a function of (base, numerics id, adapter state, the call's own
+// arguments), never of what
 //    else is running, of arrival order, threads, chunk sizes or kernel path.
-// 2. Calls on one adapter apply in the order in which they were made; calls on
-// different adapters interleave freely.
+// 2. Calls on one adapter apply in the order in which they were made; calls on different adapters
+// interleave freely.
 // 3. A rejected call leaves the adapter exactly as it was before the call.
-// 4. Submission never blocks and may come from any thread. A callback runs
-// exactly once, on the engine thread (or, when
-//    the arguments are refused at the door or the engine is stopped, on the
-//    caller's), and must not block.
-// 5. Structs and their order mirror the JS contract; absent = nullopt (there:
-// null).
+// 4. Submission never blocks and may come from any thread. A callback runs exactly once, on the
+// engine thread (or, when
+//    the arguments are refused at the door or the engine is stopped, on the caller's), and must not
+//    block.
+// 5. Structs and their order mirror the JS contract; absent = nullopt (there: null).
 #ifndef HOTBED_ENGINE_ENGINE_H_
 #define HOTBED_ENGINE_ENGINE_H_
 
@@ -31,20 +30,18 @@
 namespace hotbed {
 
 struct EngineOptions {
-  std::optional<std::string> kernels; // "scalar" | "avx2" | "avx512"; absent =
-                                      // the best this CPU offers
-  std::optional<int>
-      threads; // absent = physical cores that the process may use
+  // "scalar" | "avx2" | "avx512"; absent = the best this CPU offers.
+  std::optional<std::string> kernels;
+  std::optional<int> threads;  // absent = physical cores that the process may use
   int kv_cache_mib = 256;
   int activation_budget_mib = 512;
   int max_step_rows = 256;
   int max_train_rows = 2048;
-  // Training yields to sampling after about so much work, and at least a layer:
-  // tens of milliseconds on two cores, which is how long a decode step may
-  // wait.
+  // Training yields to sampling after about so much work, and at least a layer: tens of
+  // milliseconds on two cores, which is how long a decode step may wait.
   double train_slice_flops = 4e9;
-  // Reorders one chain on purpose (the first layer's down projection, where several policies share a
-  // plan). Only the isolation benchmark sets it, to prove that it would notice.
+  // Reorders one chain on purpose (the first layer's down projection, where several policies share
+  // a plan). Only the isolation benchmark sets it, to prove that it would notice.
   bool mutation = false;
 };
 
@@ -80,7 +77,7 @@ struct SamplingParams {
 };
 
 struct SampleRequest {
-  std::optional<PolicyHandle> policy; // absent = the plain base
+  std::optional<PolicyHandle> policy;  // absent = the plain base
   std::vector<int32_t> prompt;
   std::vector<uint64_t> seeds;
   SamplingParams params;
@@ -123,8 +120,7 @@ struct Loss {
 
 struct ForwardBackwardResult {
   double loss_sum = 0;
-  std::vector<std::vector<std::vector<float>>>
-      logprobs; // [datum][branch][position]
+  std::vector<std::vector<std::vector<float>>> logprobs;  // [datum][branch][position]
   uint64_t tokens = 0;
 };
 
@@ -159,74 +155,66 @@ struct EngineStats {
   uint64_t adapter_bytes = 0;
 };
 
-template <typename T> using Done = std::function<void(Result<T>)>;
+template <typename T>
+using Done = std::function<void(Result<T>)>;
 
 class Engine {
-public:
-  // Packs the weights (the caller's copy is consumed) and starts the engine
-  // thread. Throws EngineFault: invalid_argument (an option, by name),
-  // unsupported_cpu, out_of_memory.
-  Engine(const EngineOptions &options, ModelConfig config, ModelWeights weights,
+ public:
+  // Packs the weights (the caller's copy is consumed) and starts the engine thread.
+  // Throws EngineFault: invalid_argument (an option, by name), unsupported_cpu, out_of_memory.
+  Engine(const EngineOptions& options, ModelConfig config, ModelWeights weights,
          std::string base_digest);
-  // Stop(), then waits for the engine thread. Never call it on the engine
-  // thread.
+  // Stop(), then waits for the engine thread. Never call it on the engine thread.
   ~Engine();
-  Engine(const Engine &) = delete;
-  Engine &operator=(const Engine &) = delete;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
-  const EngineInfo &info() const;
+  const EngineInfo& info() const;
   EngineStats stats() const;
-  const ModelConfig &config() const;
+  const ModelConfig& config() const;
 
   void CreateAdapter(AdapterSpec spec, Done<AdapterHandle> done);
-  // A new adapter that owns `state` (restore, import). Refuses shapes that are
-  // not this base's.
-  void AdoptState(std::unique_ptr<AdapterState> state,
-                  Done<AdapterHandle> done);
+  // A new adapter that owns `state` (restore, import). Refuses shapes that are not this base's.
+  void AdoptState(std::unique_ptr<AdapterState> state, Done<AdapterHandle> done);
   // Throws EngineFault invalid_argument for an unknown handle.
   AdapterSpec SpecOf(AdapterHandle adapter) const;
-  // Pending work of the adapter is rejected with cancelled; pinned policies
-  // stay valid.
+  // Pending work of the adapter is rejected with cancelled; pinned policies stay valid.
   void DropAdapter(AdapterHandle adapter, Done<Unit> done);
 
   // Immutable A and B as of all calls made on the adapter before this one.
   void Pin(AdapterHandle adapter, Done<PolicyHandle> done);
   // Unknown handles are ignored. Running samples keep what they pinned.
   void Release(PolicyHandle policy);
-  // The pinned tensors, for digests and export. Throws EngineFault
-  // invalid_argument for an unknown handle.
+  // The pinned tensors, for digests and export. Throws EngineFault invalid_argument for an unknown
+  // handle.
   std::shared_ptr<const AdapterWeights> WeightsOf(PolicyHandle policy) const;
-  // The whole training state as of all calls made on the adapter before this
-  // one: an own copy (weights shared), for digests, snapshots and tests, so
-  // that files are written off the engine thread.
-  void CopyState(AdapterHandle adapter,
-                 Done<std::shared_ptr<const AdapterState>> done);
+  // The whole training state as of all calls made on the adapter before this one: an own copy
+  // (weights shared), for digests, snapshots and tests, so that files are written off the engine
+  // thread.
+  void CopyState(AdapterHandle adapter, Done<std::shared_ptr<const AdapterState>> done);
 
   RequestId Sample(SampleRequest request, Done<SampleResult> done);
   // The call is rejected with cancelled unless it has ended already.
   void Cancel(RequestId request);
 
-  void Forward(std::optional<AdapterHandle> adapter, Loss loss,
-               std::vector<Datum> datums, Done<ForwardBackwardResult> done);
-  void ForwardBackward(AdapterHandle adapter, Loss loss,
-                       std::vector<Datum> datums,
+  void Forward(std::optional<AdapterHandle> adapter, Loss loss, std::vector<Datum> datums,
+               Done<ForwardBackwardResult> done);
+  void ForwardBackward(AdapterHandle adapter, Loss loss, std::vector<Datum> datums,
                        Done<ForwardBackwardResult> done);
-  void OptimStep(AdapterHandle adapter, AdamParams params,
-                 Done<OptimStepResult> done);
+  void OptimStep(AdapterHandle adapter, AdamParams params, Done<OptimStepResult> done);
 
   // Logits [vocabulary_size] after the last token.
   void Logits(std::optional<PolicyHandle> policy, std::vector<int32_t> tokens,
               Done<std::vector<float>> done);
 
-  // Refuses new calls, rejects pending ones with disposed. Returns at once;
-  // idempotent.
+  // Refuses new calls, rejects pending ones with disposed. Returns at once; idempotent.
   void Stop();
 
-private:
+ private:
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-} // namespace hotbed
+}  // namespace hotbed
 
-#endif // HOTBED_ENGINE_ENGINE_H_
+#endif  // HOTBED_ENGINE_ENGINE_H_

@@ -1,12 +1,12 @@
-// The seam between scheduling and arithmetic: an executor runs plans on one
-// device and keeps what lives there (packed base, key/value pages, its own
-// copies of adapter weights). It knows nothing of requests, tenants or handles.
+// The seam between scheduling and arithmetic: an executor runs plans on one device and keeps what
+// lives there (packed base, key/value pages, its own copies of adapter weights). It knows nothing
+// of requests, tenants or handles.
 //
 // 1. Called by the engine thread alone.
-// 2. An output element is a function of its own row's inputs (see plan.h, rule
-// 2), for any plan that contains the row.
-// 3. A plan that throws has changed nothing but gradients of the plan's
-// adapters, which the caller restores.
+// 2. An output element is a function of its own row's inputs (see plan.h, rule 2), for any plan
+// that contains the row.
+// 3. A plan that throws has changed nothing but gradients of the plan's adapters, which the caller
+// restores.
 #ifndef HOTBED_ENGINE_EXECUTOR_H_
 #define HOTBED_ENGINE_EXECUTOR_H_
 
@@ -19,25 +19,21 @@
 namespace hotbed {
 
 class Executor {
-public:
+ public:
   virtual ~Executor() = default;
 
   // Fills A by N13; everything else of a fresh state is +0 already.
-  virtual void InitializeAdapter(AdapterState *state) = 0;
-  virtual void RunSampling(const SamplingPlan &plan,
-                           SamplingOutput *output) = 0;
-  // Starts a pass: forward, loss, and for segments with backward the gradient
-  // added to the adapter's. One at a time; `plan` and `output` stay in place
-  // until it is over.
-  virtual void BeginTraining(const TrainingPlan &plan,
-                             TrainingOutput *output) = 0;
-  // Runs the next slice of the pass, at least a layer in one direction, bounded
-  // in work, so that sampling steps go in between. Returns the part of the pass
-  // that is done, 1 = all of it. After a throw the pass is over.
+  virtual void InitializeAdapter(AdapterState* state) = 0;
+  virtual void RunSampling(const SamplingPlan& plan, SamplingOutput* output) = 0;
+  // Starts a pass: forward, loss, and for segments with backward the gradient added to the
+  // adapter's. One at a time; `plan` and `output` stay in place until it is over.
+  virtual void BeginTraining(const TrainingPlan& plan, TrainingOutput* output) = 0;
+  // Runs the next slice of the pass, at least a layer in one direction, bounded in work, so that
+  // sampling steps go in between. Returns the part of the pass that is done, 1 = all of it. After a
+  // throw the pass is over.
   virtual double AdvanceTraining() = 0;
   // N8. Throws EngineFault not_finite (state unchanged).
-  virtual OptimStepResult RunOptimizer(AdapterState *state,
-                                       const AdamParams &params) = 0;
+  virtual OptimStepResult RunOptimizer(AdapterState* state, const AdamParams& params) = 0;
 
   // Bytes of one key/value page, all layers.
   virtual size_t page_bytes() const = 0;
@@ -45,6 +41,6 @@ public:
   virtual size_t base_bytes() const = 0;
 };
 
-} // namespace hotbed
+}  // namespace hotbed
 
-#endif // HOTBED_ENGINE_EXECUTOR_H_
+#endif  // HOTBED_ENGINE_EXECUTOR_H_

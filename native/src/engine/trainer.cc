@@ -14,46 +14,43 @@ namespace hotbed {
 
 namespace {
 
-size_t RowsOf(const Datum &datum) {
+size_t RowsOf(const Datum& datum) {
   size_t rows = datum.prompt.size() - 1;
-  for (const Branch &branch : datum.branches)
-    rows += branch.tokens.size();
+  for (const Branch& branch : datum.branches) rows += branch.tokens.size();
   return rows;
 }
 
 // What a row of a pass with backward costs against one without.
 constexpr size_t kBackwardCost = 3;
 
-} // namespace
+}  // namespace
 
 // One entry of an adapter's queue: a pass call, an optimizer step or a visit.
 struct Trainer::Call {
   std::unique_ptr<TrainingCall> training;
-  std::function<void(Adapter *)> immediate;
-  std::function<void(const Fault &)> reject;
+  std::function<void(Adapter*)> immediate;
+  std::function<void(const Fault&)> reject;
 
   // Of a training call.
   ForwardBackwardResult result;
   size_t next_datum = 0;
-  size_t planned = 0; // datums from next_datum that are in the plan
+  size_t planned = 0;  // datums from next_datum that are in the plan
   AlignedBuffer<float> saved_gradient;
   bool begun = false;
 };
 
 struct Trainer::Adapter {
   AdapterHandle handle = 0;
-  std::unique_ptr<AdapterState> state; // null: the base
+  std::unique_ptr<AdapterState> state;  // null: the base
   std::deque<Call> calls;
   // No call has added to the gradient since it was last zero.
   bool gradient_is_zero = true;
   bool dropped = false;
 
-  bool wants_pass() const {
-    return !calls.empty() && calls.front().training != nullptr;
-  }
+  bool wants_pass() const { return !calls.empty() && calls.front().training != nullptr; }
 };
 
-Trainer::Trainer(Executor *executor, int max_train_rows, EngineStats *stats)
+Trainer::Trainer(Executor* executor, int max_train_rows, EngineStats* stats)
     : executor_(executor), max_train_rows_(max_train_rows), stats_(stats) {
   adapters_.push_back(std::make_unique<Adapter>());
   by_handle_[0] = adapters_.back().get();
@@ -64,9 +61,8 @@ Trainer::~Trainer() = default;
 void Trainer::Add(AdapterHandle handle, std::unique_ptr<AdapterState> state) {
   auto adapter = std::make_unique<Adapter>();
   adapter->handle = handle;
-  const float *gradient = state->gradient.data();
-  for (size_t i = 0; i < state->gradient.size() && adapter->gradient_is_zero;
-       ++i) {
+  const float* gradient = state->gradient.data();
+  for (size_t i = 0; i < state->gradient.size() && adapter->gradient_is_zero; ++i) {
     // -0 is not the zero that a reset gradient has.
     adapter->gradient_is_zero = gradient[i] == 0 && !std::signbit(gradient[i]);
   }
@@ -80,48 +76,41 @@ bool Trainer::Has(AdapterHandle handle) const {
 }
 
 void Trainer::Drop(AdapterHandle handle) {
-  Adapter *adapter = Find(handle);
-  const Fault fault{FaultCode::kCancelled,
-                    "adapter: dropped while the call was pending"};
+  Adapter* adapter = Find(handle);
+  const Fault fault{FaultCode::kCancelled, "adapter: dropped while the call was pending"};
   std::deque<Call> calls = std::move(adapter->calls);
   by_handle_.erase(handle);
-  const auto at =
-      std::find_if(adapters_.begin(), adapters_.end(),
-                   [&](const auto &owned) { return owned.get() == adapter; });
+  const auto at = std::find_if(adapters_.begin(), adapters_.end(),
+                               [&](const auto& owned) { return owned.get() == adapter; });
   if (in_pass_) {
     adapter->dropped = true;
     dropped_.push_back(std::move(*at));
   }
   adapters_.erase(at);
-  for (const Call &call : calls)
-    call.reject(fault);
+  for (const Call& call : calls) call.reject(fault);
 }
 
-Trainer::Adapter *Trainer::Find(AdapterHandle handle) {
-  return by_handle_.at(handle);
-}
+Trainer::Adapter* Trainer::Find(AdapterHandle handle) { return by_handle_.at(handle); }
 
 void Trainer::Push(AdapterHandle handle, Call call) {
   Find(handle)->calls.push_back(std::move(call));
 }
 
-void Trainer::Run(AdapterHandle handle,
-                  std::unique_ptr<TrainingCall> training) {
+void Trainer::Run(AdapterHandle handle, std::unique_ptr<TrainingCall> training) {
   Call call;
-  call.reject = [done = training->done](const Fault &fault) { done(fault); };
+  call.reject = [done = training->done](const Fault& fault) { done(fault); };
   call.result.logprobs.resize(training->datums.size());
   call.training = std::move(training);
   Push(handle, std::move(call));
 }
 
-void Trainer::OptimStep(AdapterHandle handle, const AdamParams &params,
+void Trainer::OptimStep(AdapterHandle handle, const AdamParams& params,
                         Done<OptimStepResult> done) {
   Call call;
-  call.reject = [done](const Fault &fault) { done(fault); };
-  call.immediate = [this, params, done](Adapter *adapter) {
-    AdapterState &state = *adapter->state;
-    if (state.weights.use_count() > 1)
-      state.weights = CloneOf(*state.weights);
+  call.reject = [done](const Fault& fault) { done(fault); };
+  call.immediate = [this, params, done](Adapter* adapter) {
+    AdapterState& state = *adapter->state;
+    if (state.weights.use_count() > 1) state.weights = CloneOf(*state.weights);
     // Whoever let go of the weights last, on any thread, has read them before.
     std::atomic_thread_fence(std::memory_order_acquire);
     OptimStepResult result = executor_->RunOptimizer(&state, params);
@@ -134,34 +123,28 @@ void Trainer::OptimStep(AdapterHandle handle, const AdamParams &params,
   Push(handle, std::move(call));
 }
 
-void Trainer::Visit(AdapterHandle handle,
-                    std::function<void(const AdapterState &)> visit,
-                    std::function<void(const Fault &)> reject) {
+void Trainer::Visit(AdapterHandle handle, std::function<void(const AdapterState&)> visit,
+                    std::function<void(const Fault&)> reject) {
   Call call;
   call.reject = std::move(reject);
-  call.immediate = [visit = std::move(visit)](Adapter *adapter) {
-    visit(*adapter->state);
-  };
+  call.immediate = [visit = std::move(visit)](Adapter* adapter) { visit(*adapter->state); };
   Push(handle, std::move(call));
 }
 
-void Trainer::RejectAll(const Fault &fault) {
-  for (const auto &adapter : adapters_) {
+void Trainer::RejectAll(const Fault& fault) {
+  for (const auto& adapter : adapters_) {
     std::deque<Call> calls = std::move(adapter->calls);
     adapter->calls.clear();
-    for (const Call &call : calls)
-      call.reject(fault);
+    for (const Call& call : calls) call.reject(fault);
   }
 }
 
 void Trainer::RunImmediate() {
-  for (const auto &adapter : adapters_)
-    Advance(adapter.get());
+  for (const auto& adapter : adapters_) Advance(adapter.get());
 }
 
-void Trainer::Advance(Adapter *adapter) {
-  if (adapter->calls.empty())
-    return;
+void Trainer::Advance(Adapter* adapter) {
+  if (adapter->calls.empty()) return;
   while (!adapter->calls.empty() && adapter->calls.front().immediate) {
     const Call call = std::move(adapter->calls.front());
     adapter->calls.pop_front();
@@ -172,35 +155,29 @@ void Trainer::Advance(Adapter *adapter) {
     }
   }
   // An adapter at rest costs its own bytes and no more.
-  if (adapter->calls.empty() && adapter->state)
-    adapter->state->weights->executor_copy.reset();
+  if (adapter->calls.empty() && adapter->state) adapter->state->weights->executor_copy.reset();
 }
 
 bool Trainer::has_pass() const {
-  if (in_pass_)
-    return true;
-  for (const auto &adapter : adapters_) {
-    if (adapter->wants_pass())
-      return true;
+  if (in_pass_) return true;
+  for (const auto& adapter : adapters_) {
+    if (adapter->wants_pass()) return true;
   }
   return false;
 }
 
 size_t Trainer::adapters() const { return adapters_.size() - 1; }
 
-void Trainer::ForEach(
-    const std::function<void(const AdapterState &)> &visit) const {
-  for (const auto &adapter : adapters_) {
-    if (adapter->state)
-      visit(*adapter->state);
+void Trainer::ForEach(const std::function<void(const AdapterState&)>& visit) const {
+  for (const auto& adapter : adapters_) {
+    if (adapter->state) visit(*adapter->state);
   }
 }
 
 double Trainer::Work() {
   const double before = in_pass_ ? pass_done_ : 0;
   try {
-    if (!in_pass_)
-      BeginPass();
+    if (!in_pass_) BeginPass();
     pass_done_ = executor_->AdvanceTraining();
   } catch (...) {
     in_pass_ = false;
@@ -208,8 +185,7 @@ double Trainer::Work() {
     dropped_.clear();
     return pass_cost_;
   }
-  if (pass_done_ == 1)
-    EndPass();
+  if (pass_done_ == 1) EndPass();
   return (pass_done_ - before) * pass_cost_;
 }
 
@@ -217,13 +193,11 @@ void Trainer::BeginPass() {
   BuildPlan();
   pass_cost_ = 0;
   pass_done_ = 0;
-  for (const TrainingSegment &segment : plan_.segments) {
+  for (const TrainingSegment& segment : plan_.segments) {
     const size_t rows = segment.row_end - segment.row_begin;
-    pass_cost_ +=
-        static_cast<double>(rows * (segment.backward ? kBackwardCost : 1));
+    pass_cost_ += static_cast<double>(rows * (segment.backward ? kBackwardCost : 1));
   }
-  for (Adapter *adapter : owners_)
-    BeginCall(adapter, &adapter->calls.front());
+  for (Adapter* adapter : owners_) BeginCall(adapter, &adapter->calls.front());
   executor_->BeginTraining(plan_, &output_);
   in_pass_ = true;
 }
@@ -231,29 +205,25 @@ void Trainer::BeginPass() {
 void Trainer::EndPass() {
   in_pass_ = false;
   size_t adapters = 0;
-  for (const TrainingSegment &segment : plan_.segments) {
+  for (const TrainingSegment& segment : plan_.segments) {
     adapters += segment.adapter != nullptr;
-    if (segment.backward)
-      stats_->tokens_trained += segment.row_end - segment.row_begin;
+    if (segment.backward) stats_->tokens_trained += segment.row_end - segment.row_begin;
   }
   ++stats_->train_passes;
-  if (adapters > 1)
-    ++stats_->mixed_train_passes;
+  if (adapters > 1) ++stats_->mixed_train_passes;
   stats_->train_pass_adapters += adapters;
   Deliver();
   dropped_.clear();
 }
 
-// Datums are dealt one by one, adapter after adapter, until the next does not
-// fit anywhere.
+// Datums are dealt one by one, adapter after adapter, until the next does not fit anywhere.
 void Trainer::BuildPlan() {
   plan_.Clear();
   owners_.clear();
-  std::vector<Adapter *> waiting;
+  std::vector<Adapter*> waiting;
   for (size_t i = 0; i < adapters_.size(); ++i) {
-    Adapter *adapter = adapters_[(turn_ + i) % adapters_.size()].get();
-    if (!adapter->wants_pass())
-      continue;
+    Adapter* adapter = adapters_[(turn_ + i) % adapters_.size()].get();
+    if (!adapter->wants_pass()) continue;
     adapter->calls.front().planned = 0;
     waiting.push_back(adapter);
   }
@@ -261,14 +231,12 @@ void Trainer::BuildPlan() {
   size_t rows = 0;
   for (bool dealt = true; dealt;) {
     dealt = false;
-    for (Adapter *adapter : waiting) {
-      Call &call = adapter->calls.front();
+    for (Adapter* adapter : waiting) {
+      Call& call = adapter->calls.front();
       const size_t next = call.next_datum + call.planned;
-      if (next == call.training->datums.size())
-        continue;
+      if (next == call.training->datums.size()) continue;
       const size_t more = RowsOf(call.training->datums[next]);
-      if (rows != 0 && rows + more > max_train_rows_)
-        continue;
+      if (rows != 0 && rows + more > max_train_rows_) continue;
       ++call.planned;
       rows += more;
       dealt = true;
@@ -276,18 +244,16 @@ void Trainer::BuildPlan() {
   }
 
   for (bool backward : {true, false}) {
-    for (Adapter *adapter : waiting) {
-      const Call &call = adapter->calls.front();
-      const TrainingCall &training = *call.training;
-      if (training.backward != backward || call.planned == 0)
-        continue;
+    for (Adapter* adapter : waiting) {
+      const Call& call = adapter->calls.front();
+      const TrainingCall& training = *call.training;
+      if (training.backward != backward || call.planned == 0) continue;
       TrainingSegment segment;
       segment.adapter = adapter->state.get();
       segment.backward = backward;
       segment.loss = training.loss.name;
       segment.clip_low = static_cast<float>(training.loss.clip_low.value_or(0));
-      segment.clip_high =
-          static_cast<float>(training.loss.clip_high.value_or(0));
+      segment.clip_high = static_cast<float>(training.loss.clip_high.value_or(0));
       segment.row_begin = plan_.rows();
       segment.datum_begin = plan_.datums.size();
       for (size_t i = 0; i < call.planned; ++i) {
@@ -301,8 +267,8 @@ void Trainer::BuildPlan() {
   }
 }
 
-void Trainer::AddDatum(const Datum &datum, LossName loss) {
-  const std::vector<int32_t> &prompt = datum.prompt;
+void Trainer::AddDatum(const Datum& datum, LossName loss) {
+  const std::vector<int32_t>& prompt = datum.prompt;
   const size_t shared = prompt.size() - 1;
   TrainingDatum entry;
   entry.run_begin = plan_.runs.size();
@@ -311,16 +277,15 @@ void Trainer::AddDatum(const Datum &datum, LossName loss) {
     plan_.tokens.push_back(token);
     plan_.positions.push_back(static_cast<int32_t>(position));
   };
-  for (const Branch &branch : datum.branches) {
+  for (const Branch& branch : datum.branches) {
     plan_.runs.push_back({plan_.rows(), branch.tokens.size(), shared});
-    const std::vector<float> &weights =
+    const std::vector<float>& weights =
         loss == LossName::kCrossEntropy ? *branch.weights : *branch.advantages;
     for (size_t i = 0; i < branch.tokens.size(); ++i) {
       plan_.target_rows.push_back(plan_.rows());
       plan_.targets.push_back(branch.tokens[i]);
       plan_.weights.push_back(weights[i]);
-      plan_.recorded.push_back(
-          loss == LossName::kCrossEntropy ? 0.0f : (*branch.logprobs)[i]);
+      plan_.recorded.push_back(loss == LossName::kCrossEntropy ? 0.0f : (*branch.logprobs)[i]);
       add_row(i == 0 ? prompt.back() : branch.tokens[i - 1], shared + i);
     }
   }
@@ -328,16 +293,14 @@ void Trainer::AddDatum(const Datum &datum, LossName loss) {
   entry.target_end = plan_.targets.size();
   entry.shared_begin = plan_.rows();
   entry.shared_count = shared;
-  for (size_t i = 0; i < shared; ++i)
-    add_row(prompt[i], i);
+  for (size_t i = 0; i < shared; ++i) add_row(prompt[i], i);
   plan_.datums.push_back(entry);
 }
 
-void Trainer::BeginCall(Adapter *adapter, Call *call) {
-  if (call->begun || !call->training->backward)
-    return;
+void Trainer::BeginCall(Adapter* adapter, Call* call) {
+  if (call->begun || !call->training->backward) return;
   if (!adapter->gradient_is_zero) {
-    const AlignedBuffer<float> &gradient = adapter->state->gradient;
+    const AlignedBuffer<float>& gradient = adapter->state->gradient;
     call->saved_gradient = AlignedBuffer<float>(gradient.size());
     std::memcpy(call->saved_gradient.data(), gradient.data(), gradient.bytes());
   }
@@ -346,10 +309,9 @@ void Trainer::BeginCall(Adapter *adapter, Call *call) {
   adapter->gradient_is_zero = false;
 }
 
-void Trainer::RestoreGradient(Adapter *adapter, Call *call) {
-  if (!call->begun)
-    return;
-  AlignedBuffer<float> &gradient = adapter->state->gradient;
+void Trainer::RestoreGradient(Adapter* adapter, Call* call) {
+  if (!call->begun) return;
+  AlignedBuffer<float>& gradient = adapter->state->gradient;
   if (call->saved_gradient.size() != 0) {
     std::memcpy(gradient.data(), call->saved_gradient.data(), gradient.bytes());
   } else {
@@ -358,10 +320,9 @@ void Trainer::RestoreGradient(Adapter *adapter, Call *call) {
   }
 }
 
-void Trainer::FailPlan(const Fault &fault) {
-  for (Adapter *adapter : owners_) {
-    if (adapter->dropped)
-      continue;
+void Trainer::FailPlan(const Fault& fault) {
+  for (Adapter* adapter : owners_) {
+    if (adapter->dropped) continue;
     Call call = std::move(adapter->calls.front());
     adapter->calls.pop_front();
     RestoreGradient(adapter, &call);
@@ -371,29 +332,25 @@ void Trainer::FailPlan(const Fault &fault) {
 
 void Trainer::Deliver() {
   for (size_t s = 0; s < plan_.segments.size(); ++s) {
-    const TrainingSegment &segment = plan_.segments[s];
-    Adapter *adapter = owners_[s];
-    if (adapter->dropped)
-      continue;
-    Call &call = adapter->calls.front();
+    const TrainingSegment& segment = plan_.segments[s];
+    Adapter* adapter = owners_[s];
+    if (adapter->dropped) continue;
+    Call& call = adapter->calls.front();
     std::string not_finite;
-    for (size_t i = segment.datum_begin;
-         i < segment.datum_end && not_finite.empty(); ++i) {
-      const TrainingDatum &datum = plan_.datums[i];
+    for (size_t i = segment.datum_begin; i < segment.datum_end && not_finite.empty(); ++i) {
+      const TrainingDatum& datum = plan_.datums[i];
       const size_t index = call.next_datum + (i - segment.datum_begin);
-      auto &branches = call.result.logprobs[index];
+      auto& branches = call.result.logprobs[index];
       branches.clear();
       size_t target = datum.target_begin;
       for (size_t r = datum.run_begin; r < datum.run_end; ++r) {
-        const float *begin = output_.logprobs.data() + target;
+        const float* begin = output_.logprobs.data() + target;
         const size_t count = plan_.runs[r].row_count;
         branches.emplace_back(begin, begin + count);
         for (size_t t = 0; t < count && not_finite.empty(); ++t) {
-          if (std::isfinite(begin[t]))
-            continue;
+          if (std::isfinite(begin[t])) continue;
           not_finite = "datums[" + std::to_string(index) + "].branches[" +
-                       std::to_string(r - datum.run_begin) + "].tokens[" +
-                       std::to_string(t) +
+                       std::to_string(r - datum.run_begin) + "].tokens[" + std::to_string(t) +
                        "]: the model's log-prob is not finite";
         }
         target += count;
@@ -401,8 +358,7 @@ void Trainer::Deliver() {
       call.result.loss_sum += output_.datum_loss[i];
       call.result.tokens += datum.target_end - datum.target_begin;
       if (not_finite.empty() && !std::isfinite(output_.datum_loss[i])) {
-        not_finite =
-            "datums[" + std::to_string(index) + "]: its loss is not finite";
+        not_finite = "datums[" + std::to_string(index) + "]: its loss is not finite";
       }
     }
     if (!not_finite.empty()) {
@@ -413,14 +369,12 @@ void Trainer::Deliver() {
       continue;
     }
     call.next_datum += call.planned;
-    if (call.next_datum < call.training->datums.size())
-      continue;
+    if (call.next_datum < call.training->datums.size()) continue;
     Call finished = std::move(call);
     adapter->calls.pop_front();
-    if (adapter->calls.empty() && adapter->state)
-      adapter->state->weights->executor_copy.reset();
+    if (adapter->calls.empty() && adapter->state) adapter->state->weights->executor_copy.reset();
     finished.training->done(std::move(finished.result));
   }
 }
 
-} // namespace hotbed
+}  // namespace hotbed
