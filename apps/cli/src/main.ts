@@ -8,6 +8,7 @@ import { addAuditCommands } from './commands/audit.command';
 import { addDemoCommand } from './commands/demo.command';
 import { addDoctorCommand } from './commands/doctor.command';
 import { addExperimentsCommands } from './commands/experiments.command';
+import { addLanesCommands } from './commands/lanes.command';
 import { addSampleCommand } from './commands/sample.command';
 import { addSetupCommands } from './commands/setup.commands';
 import { addStreamsCommands } from './commands/streams.command';
@@ -28,6 +29,7 @@ addAdaptersCommands(program, configuredApi);
 addSampleCommand(program, configuredApi);
 addTenantsCommands(program, configuredApi);
 addAuditCommands(program, configuredApi);
+addLanesCommands(program);
 addDoctorCommand(program);
 addSetupCommands(program);
 

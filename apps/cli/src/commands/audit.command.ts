@@ -58,7 +58,7 @@ function addRederive(audit: Command, api: () => ApiClient): void {
       const { dataDir } = loadPlatformConfig(process.env);
       const result = await rederive(reply.version.adapterId, reply.version.version, {
         databaseUrl: databaseHere(),
-        blobFolder: join(dataDir, 'blobs'),
+        blobFolder: blobsHere(),
         dataDir,
       });
       print(result, () =>
@@ -82,14 +82,15 @@ function headOption(text: string): SeenHead {
   }
 }
 
-function blobsHere(): string {
+/** The blob folder of the platform here. */
+export function blobsHere(): string {
   return loadConfig({ HOTBED_BLOB_DIR: z.string().optional(), HOTBED_DATA_DIR: z.string().optional() }, (values) => ({
     folder: resolve(values.HOTBED_BLOB_DIR ?? join(values.HOTBED_DATA_DIR ?? join(ROOT, '.hotbed'), 'blobs')),
   })).folder;
 }
 
 /** HOTBED_DATABASE_URL, else what `hotbed up` wrote for its embedded server. */
-function databaseHere(): string {
+export function databaseHere(): string {
   const { url, folder } = loadConfig(
     { HOTBED_DATABASE_URL: z.string().optional(), HOTBED_DATA_DIR: z.string().optional() },
     (values) => ({

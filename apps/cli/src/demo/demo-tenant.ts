@@ -1,4 +1,4 @@
-import type { CommandReply, ExperimentSummary, ExperimentView } from '#hotbed/contracts';
+import type { AdapterView, CommandReply, ExperimentSummary, ExperimentView } from '#hotbed/contracts';
 import { Broker, IngestPublisher } from '#hotbed/messaging';
 import { ApiClient, segment } from '../api/api-client';
 import type { DemoPlatform } from './demo-platform';
@@ -57,6 +57,18 @@ export class DemoTenant {
 
   versions(): Promise<CommandReply<'registry', 'list-versions'>> {
     return this.api.get(`/v1/adapters/${segment(this.experiment.adapterName)}/versions`, { limit: 1000 });
+  }
+
+  /** Resolves once `latest` names the version that the run ended with: projections follow the log a moment later. */
+  async untilPublished(version: number): Promise<void> {
+    const path = `/v1/adapters/${segment(this.experiment.adapterName)}`;
+    const deadline = Date.now() + TAKEN_TIMEOUT_MS;
+    for (;;) {
+      const { adapter } = await this.api.get<{ adapter: AdapterView }>(path);
+      if ((adapter.aliases['latest'] ?? 0) >= version) return;
+      if (Date.now() > deadline) throw new Error(`${this.plan.name}: version ${version} is not published`);
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
   }
 
   /** Share of exact matches at temperature 1 over the words, one completion each. @param model null = the plain base */

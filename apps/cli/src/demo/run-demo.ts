@@ -60,6 +60,7 @@ async function teachAndProve(
   const views = await untilTrained(tenants, (seen) => progress.show(seen));
   progress.show(views, true);
   const trainingSeconds = (Date.now() - startedAtMs) / 1000;
+  await Promise.all(tenants.map((tenant, i) => tenant.untilPublished(views[i]!.latestVersion ?? 1)));
 
   const latest = tenants.map((tenant) => `${tenant.experiment.adapterName}@latest`);
   const rewardEnd = await Promise.all(tenants.map((tenant, i) => tenant.measure(latest[i]!, plan.heldOutWords)));

@@ -19,7 +19,7 @@ export async function untilTrained(
       if (view.failure !== null)
         throw new Error(`${tenants[i]!.plan.name}: ${view.failure.code}: ${view.failure.message}`);
     }
-    if (views.every((view) => view.steps.length >= view.stepsPerRun && view.state !== 'training')) return views;
+    if (views.every(hasEnded)) return views;
     const total = views.reduce((sum, view) => sum + view.steps.length, 0);
     if (total !== steps) {
       steps = total;
@@ -32,4 +32,9 @@ export async function untilTrained(
     }
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
   }
+}
+
+/** Its run is over and the version that the run ends with is saved. */
+function hasEnded(view: ExperimentView): boolean {
+  return view.steps.length >= view.stepsPerRun && view.state !== 'training' && view.latestVersion !== null;
 }

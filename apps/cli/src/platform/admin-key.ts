@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { SYSTEM_TENANT_ID, type CommandReply } from '#hotbed/contracts';
+import { DomainError, SYSTEM_TENANT_ID, type CommandReply } from '#hotbed/contracts';
 import { Broker, RpcClient } from '#hotbed/messaging';
 
 const DEFAULT_TENANT = 'default';
@@ -23,7 +23,10 @@ export async function issueAdminKey(
     const keyDigest = createHash('sha256').update(key).digest('hex');
     const known = await ask('authenticate', { keyDigest }).then(
       () => true,
-      () => false,
+      (error: unknown) => {
+        if (error instanceof DomainError && error.code === 'unknown_key') return false;
+        throw error;
+      },
     );
     if (!known) await ask('issue-api-key', { tenantId, role: 'admin', label: 'first key', keyDigest });
   } finally {

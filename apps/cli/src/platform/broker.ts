@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { BrokerUsers, SERVICE_USERS, type ServiceUser } from '#hotbed/messaging';
 import { FileBlobStore, LogListener, PgEventStore, createPool } from '#hotbed/event-store';
-import { startNatsServer, writePrivateFile, type DataFolder, type NatsServer } from '#hotbed/runtime';
+import { startNatsServer, writePrivateFile, type DataFolder, type Logger, type NatsServer } from '#hotbed/runtime';
 import type { PlatformConfig } from './platform.config';
 
 export interface Credentials {
@@ -28,6 +28,7 @@ export async function startBroker(
   config: PlatformConfig,
   folder: DataFolder,
   databaseUrl: string,
+  logger: Logger,
   onProgress: (line: string) => void,
 ): Promise<PlatformBroker> {
   if (config.natsUrl !== null) return outsideBroker(config.natsUrl);
@@ -43,7 +44,9 @@ export async function startBroker(
     port: config.natsPort,
     onProgress,
   });
-  const follower = await TenantUsers.start(server, users, databaseUrl, folder.blobs);
+  const follower = await TenantUsers.start(server, users, databaseUrl, folder.blobs, (error) =>
+    logger.warn({ err: error }, 'new tenants could not be given users at the broker; trying again'),
+  );
   return {
     url: server.url,
     credentialsFile,
@@ -81,6 +84,7 @@ class TenantUsers {
     private readonly events: PgEventStore,
     private readonly listener: LogListener,
     private readonly closePool: () => Promise<void>,
+    private readonly onProblem: (error: unknown) => void,
   ) {}
 
   static async start(
@@ -88,11 +92,12 @@ class TenantUsers {
     users: BrokerUsers,
     databaseUrl: string,
     blobFolder: string,
+    onProblem: (error: unknown) => void,
   ): Promise<TenantUsers> {
     const pool = createPool(databaseUrl, { applicationName: 'hotbed-broker-users', max: 2 });
     const events = new PgEventStore(pool, new FileBlobStore({ root: blobFolder }));
     const listener = await LogListener.start(databaseUrl);
-    const follower = new TenantUsers(server, users, events, listener, () => pool.end());
+    const follower = new TenantUsers(server, users, events, listener, () => pool.end(), onProblem);
     const position = await follower.readFrom(0n);
     follower.loop = follower.follow(position);
     return follower;
@@ -122,7 +127,10 @@ class TenantUsers {
       await this.listener.waitBeyond(after, POLL_MS, this.stopping.signal);
       if (this.stopping.signal.aborted) return;
       // A failure is tried again at the next turn: nothing was marked as done.
-      after = await this.readFrom(after).catch(() => after);
+      after = await this.readFrom(after).catch((error: unknown) => {
+        this.onProblem(error);
+        return after;
+      });
     }
   }
 

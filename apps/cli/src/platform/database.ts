@@ -1,3 +1,5 @@
+import { Unavailable } from '#hotbed/contracts';
+import { migrate } from '#hotbed/event-store';
 import { startEmbeddedPostgres, type DataFolder } from '#hotbed/runtime';
 import type { PlatformConfig } from './platform.config';
 
@@ -16,4 +18,16 @@ export async function startDatabase(
   if (config.database !== null) return { ...config.database, stop: () => Promise.resolve() };
   onProgress('starting PostgreSQL');
   return startEmbeddedPostgres({ dataDir: folder.postgres, port: config.postgresPort });
+}
+
+/** @throws Unavailable naming address and variable of a database from outside that does not answer */
+export async function migrateDatabase(database: PlatformDatabase, config: PlatformConfig): Promise<void> {
+  try {
+    await migrate(database.ownerUrl);
+  } catch (error) {
+    if (config.database === null || !(error instanceof Unavailable)) throw error;
+    const { host } = new URL(database.ownerUrl);
+    const message = `no PostgreSQL answers at ${host}; start it, or set HOTBED_DATABASE_URL (unset: the embedded one)`;
+    throw new Unavailable(error.code, message, { cause: error });
+  }
 }

@@ -1,8 +1,7 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { Unavailable } from '#hotbed/contracts';
-import { migrate } from '#hotbed/event-store';
 import {
   Health,
   createLogger,
@@ -17,7 +16,7 @@ import {
 } from '#hotbed/runtime';
 import { issueAdminKey, newApiKey } from './admin-key';
 import { startBroker, type PlatformBroker } from './broker';
-import { startDatabase } from './database';
+import { migrateDatabase, startDatabase } from './database';
 import { CONTROL_PLANE, type GatewayApp } from './hosted-apps';
 import { lockDataFolder } from './lock-data-folder';
 import type { PlatformConfig } from './platform.config';
@@ -55,7 +54,8 @@ export async function startPlatform(
   const logger = createLogger({
     name: 'hotbed',
     level: config.logLevel,
-    destination: pino.destination({ dest: join(folder.logs, 'hotbed.log'), mkdir: true, sync: false }),
+    // Opened here, not by pino in the background: a start that fails at once must not end in pino's own failure.
+    destination: pino.destination({ dest: openSync(join(folder.logs, 'hotbed.log'), 'a', 0o600), sync: false }),
   });
   const stop = () => shutDown([...started].reverse(), SHUTDOWN_TIMEOUT_MS, logger);
   try {
@@ -84,8 +84,8 @@ async function boot(config: PlatformConfig, env: NodeJS.ProcessEnv, context: Boo
   keep('lock', lockDataFolder(folder.root));
   const database = keep('database', await startDatabase(config, folder, onProgress));
   writePrivateFile(join(folder.secrets, 'database-url'), `${database.url}\n`);
-  await migrate(database.ownerUrl);
-  const broker = keep('broker', await startBroker(config, folder, database.url, onProgress));
+  await migrateDatabase(database, config);
+  const broker = keep('broker', await startBroker(config, folder, database.url, logger, onProgress));
   const appEnv = appEnvironment(env, config, folder, database.url, broker);
 
   const worker = keep('gpu-worker', new WorkerKeeper(appEnv, folder, logger));

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { Unavailable } from '#hotbed/contracts';
 import { freePort, startSupervised, type DataFolder, type Logger, type SupervisedProcess } from '#hotbed/runtime';
@@ -16,6 +16,8 @@ export class WorkerKeeper {
   private process: SupervisedProcess | null = null;
   private opsPort = 0;
   private startedAtMs = 0;
+  /** Where this process's own words begin: earlier ones wrote the same file. */
+  private logBegin = 0;
   private restarts = 0;
   private wasReady = false;
   private timer: NodeJS.Timeout | null = null;
@@ -64,6 +66,7 @@ export class WorkerKeeper {
   private async launch(): Promise<void> {
     this.opsPort = await freePort();
     this.startedAtMs = Date.now();
+    this.logBegin = existsSync(this.logFile) ? statSync(this.logFile).size : 0;
     this.process = await startSupervised({
       name: 'the worker',
       command: process.execPath,
@@ -98,7 +101,8 @@ export class WorkerKeeper {
   }
 
   private lastWords(): string {
-    const text = existsSync(this.logFile) ? readFileSync(this.logFile, 'utf8').slice(-LOG_TAIL_BYTES) : '';
+    const log = existsSync(this.logFile) ? readFileSync(this.logFile).subarray(this.logBegin) : Buffer.alloc(0);
+    const text = log.subarray(-LOG_TAIL_BYTES).toString('utf8');
     const lines = text.split('\n').filter((line) => line.trim() !== '' && !line.startsWith('{'));
     return lines.slice(-5).join('\n') || `see ${this.logFile}`;
   }
