@@ -2,10 +2,12 @@ import { createReadStream, type ReadStream } from 'node:fs';
 import { Inject, Injectable } from '@nestjs/common';
 import { NotFound, type BlobStore } from '#hotbed/contracts';
 import { COMMANDS_PORT, type Asker, type Commands } from '../http/commands';
-import { splitModelRef } from '../samples/sample.handler';
+import { parseAdapterRef } from './adapter-ref';
 
 /** Injection token. */
 export const BLOB_STORE = Symbol('BlobStore');
+
+export const PEFT_FILES = ['adapter_model.safetensors', 'adapter_config.json'] as const;
 
 export interface PeftFile {
   digest: string;
@@ -22,8 +24,8 @@ export class PeftFileHandler {
     @Inject(BLOB_STORE) private readonly blobs: BlobStore,
   ) {}
 
-  async open(asker: Asker, modelRef: string, file: string): Promise<PeftFile> {
-    const { adapter, ref } = splitModelRef(modelRef);
+  async open(asker: Asker, adapterRef: string, file: string): Promise<PeftFile> {
+    const { adapter, ref } = parseAdapterRef(adapterRef);
     const { version } = await this.commands.request(asker, 'registry', 'resolve', { adapter, ref });
     const blob = { 'adapter_model.safetensors': version.weightsFile, 'adapter_config.json': version.configFile }[file];
     if (blob === undefined) {

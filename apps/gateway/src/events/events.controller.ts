@@ -1,7 +1,8 @@
 import { Controller, Get, Headers, Query, Req, Res } from '@nestjs/common';
-import { ApiOperation } from '@nestjs/swagger';
+import { ApiBearerAuth, ApiHeader, ApiOkResponse, ApiOperation, ApiProduces, ApiQuery } from '@nestjs/swagger';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type Caller, FromCaller } from '../auth/caller';
+import { ApiRefusal } from '../openapi/api-command';
 import { EventFeed } from './event-feed';
 
 @Controller('v1/events')
@@ -10,7 +11,27 @@ export class EventsController {
 
   /** Server-sent events of the caller's tenant, in log order; `Last-Event-ID` (or ?after=) resumes after a position. */
   @Get()
+  @ApiBearerAuth()
   @ApiOperation({ summary: 'Live events of the tenant as server-sent events', operationId: 'events' })
+  @ApiHeader({ name: 'Last-Event-ID', required: false, description: 'log position to go on after; before `after`' })
+  @ApiQuery({
+    name: 'after',
+    required: false,
+    schema: { type: 'string' },
+    description: 'log position to begin after; left out: now',
+  })
+  @ApiQuery({
+    name: 'types',
+    required: false,
+    schema: { type: 'string' },
+    description: 'event types, separated by commas; left out: all',
+  })
+  @ApiProduces('text/event-stream')
+  @ApiOkResponse({
+    description: 'id = log position, event = type, data = the event as JSON',
+    schema: { type: 'string' },
+  })
+  @ApiRefusal()
   async stream(
     @FromCaller() caller: Caller,
     @Headers('last-event-id') lastEventId: string | undefined,

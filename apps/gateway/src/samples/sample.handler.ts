@@ -1,7 +1,17 @@
 import { Inject, Injectable } from '@nestjs/common';
-import { DomainError, Unavailable, parseInput, type CommandInput, type CommandReply } from '#hotbed/contracts';
+import {
+  COMMANDS,
+  DomainError,
+  Unavailable,
+  idSchema,
+  parseInput,
+  samplingSchema,
+  u64Schema,
+  type CommandInput,
+} from '#hotbed/contracts';
 import { z } from 'zod';
 import { COMMANDS_PORT, type Asker, type Commands } from '../http/commands';
+import { parseAdapterRef } from '../adapters/adapter-ref';
 import { LOG_WATCH, type LogWatch } from '../events/log-watch';
 
 /** How long a caller waits for its samples before 503; the request stays and is answered all the same. */
@@ -9,23 +19,29 @@ export const SAMPLE_TIMEOUT_MS = 60_000;
 /** A lost wake-up costs at most this much. */
 const RECHECK_MS = 500;
 
-const sampleBodySchema = z.strictObject({
-  prompt: z.string().min(1).max(65536).optional(),
-  prompts: z.array(z.string().min(1).max(65536)).min(1).max(256).optional(),
-  samplesPerPrompt: z.number().int().min(1).max(64).default(1),
-  seed: z.string().optional(),
-  temperature: z.number().optional(),
-  topK: z.number().optional(),
-  topP: z.number().optional(),
-  maxTokens: z.number().optional(),
-});
+/** What the door takes. How to sample is checked by the owner of the command, which names the wrong field. */
+export const sampleBodySchema = z
+  .strictObject({
+    prompt: z.string().min(1).max(65536).optional().describe('one prompt; else give prompts'),
+    prompts: z.array(z.string().min(1).max(65536)).min(1).max(256).optional(),
+    samplesPerPrompt: z.number().int().min(1).max(64).default(1),
+    seed: u64Schema.optional().describe('left out: a new one for every request'),
+    ...samplingSchema.omit({ stopTokenIds: true }).partial().shape,
+  })
+  .refine(({ prompt, prompts }) => (prompt === undefined) !== (prompts === undefined), {
+    path: ['prompt'],
+    error: 'give either prompt or prompts',
+  });
 
-export interface SampleAnswer {
-  /** null = the plain base. */
-  adapter: { adapterId: string; version: number; opIndex: string; weightsDigest: string } | null;
-  requestId: string;
-  prompts: CommandReply<'orchestrator', 'read-samples'>['prompts'];
-}
+export const sampleAnswerSchema = z.object({
+  adapter: COMMANDS.registry.resolve.reply.shape.version
+    .pick({ adapterId: true, version: true, opIndex: true, weightsDigest: true })
+    .nullable()
+    .describe('null = the plain base'),
+  requestId: idSchema,
+  prompts: COMMANDS.orchestrator['read-samples'].reply.shape.prompts,
+});
+export type SampleAnswer = z.infer<typeof sampleAnswerSchema>;
 
 /** Samples from a version (or the plain base): a durable request, then its recorded completions as text. */
 @Injectable()
@@ -35,13 +51,10 @@ export class SampleHandler {
     @Inject(LOG_WATCH) private readonly watch: LogWatch,
   ) {}
 
-  /** @param modelRef `<adapter>@<alias or version>`, `<adapter>` (latest), or null for the base */
-  async sample(asker: Asker, modelRef: string | null, body: unknown): Promise<SampleAnswer> {
+  /** @param adapterRef `<adapter>@<alias or version>`, `<adapter>` (latest), or null for the base */
+  async sample(asker: Asker, adapterRef: string | null, body: unknown): Promise<SampleAnswer> {
     const { prompt, prompts, samplesPerPrompt, seed, ...sampling } = parseInput(sampleBodySchema, body ?? {});
-    if ((prompt === undefined) === (prompts === undefined)) {
-      parseInput(z.never({ error: 'give either prompt or prompts' }), prompt ?? null, 'prompt');
-    }
-    const version = modelRef === null ? null : await this.resolve(asker, modelRef);
+    const version = adapterRef === null ? null : await this.resolve(asker, adapterRef);
     const request: CommandInput<'orchestrator', 'request-samples'> = {
       adapterId: version?.adapterId ?? null,
       opIndex: version?.opIndex ?? null,
@@ -72,8 +85,8 @@ export class SampleHandler {
     };
   }
 
-  private async resolve(asker: Asker, modelRef: string) {
-    const { adapter, ref } = splitModelRef(modelRef);
+  private async resolve(asker: Asker, adapterRef: string) {
+    const { adapter, ref } = parseAdapterRef(adapterRef);
     const { version } = await this.commands.request(asker, 'registry', 'resolve', { adapter, ref });
     return version;
   }
@@ -100,10 +113,4 @@ export class SampleHandler {
       await change;
     }
   }
-}
-
-/** `name@latest` -> name and alias or version; the last `@` counts. */
-export function splitModelRef(modelRef: string): { adapter: string; ref: string | null } {
-  const at = modelRef.lastIndexOf('@');
-  return at < 0 ? { adapter: modelRef, ref: null } : { adapter: modelRef.slice(0, at), ref: modelRef.slice(at + 1) };
 }

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { Body, Controller, Delete, Inject, Param, Post } from '@nestjs/common';
-import { parseInput } from '#hotbed/contracts';
+import { idSchema, parseInput } from '#hotbed/contracts';
 import { z } from 'zod';
 import { AdminOnly } from '../auth/api-key.guard';
 import { type Caller, FromCaller } from '../auth/caller';
@@ -11,6 +11,7 @@ const issueKeySchema = z.strictObject({
   role: z.enum(['admin', 'member']).default('member'),
   label: z.string().max(200).default(''),
 });
+const issuedKeySchema = z.object({ keyId: idSchema, key: z.string() });
 
 @AdminOnly()
 @Controller('v1/tenants')
@@ -25,8 +26,16 @@ export class TenantsController {
 
   /** The key is shown in this answer and never again: the log keeps its digest. */
   @Post(':tenant/keys')
-  @ApiCommand('registry', 'issue-api-key', 'Issue an API key; the answer shows it once')
-  async issueKey(@FromCaller() caller: Caller, @Param('tenant') tenantId: string, @Body() body: unknown) {
+  @ApiCommand('registry', 'issue-api-key', 'Issue an API key; the answer shows it once', {
+    params: { tenant: 'tenantId' },
+    body: issueKeySchema,
+    reply: issuedKeySchema,
+  })
+  async issueKey(
+    @FromCaller() caller: Caller,
+    @Param('tenant') tenantId: string,
+    @Body() body: unknown,
+  ): Promise<z.infer<typeof issuedKeySchema>> {
     const { role, label } = parseInput(issueKeySchema, body ?? {});
     const key = `hb_${randomBytes(32).toString('base64url')}`;
     const keyDigest = createHash('sha256').update(key).digest('hex');
@@ -40,7 +49,7 @@ export class TenantsController {
   }
 
   @Delete('keys/:key')
-  @ApiCommand('registry', 'revoke-api-key', 'Revoke an API key')
+  @ApiCommand('registry', 'revoke-api-key', 'Revoke an API key', { params: { key: 'keyId' } })
   revokeKey(@FromCaller() caller: Caller, @Param('key') keyId: string) {
     return this.commands.request(asPlatform(caller), 'registry', 'revoke-api-key', { keyId });
   }
