@@ -82,6 +82,7 @@ export type {
   BlobStore,
   ConsumerLane,
   DeadLetter,
+  ResumedLane,
   EventStore,
   ExpectedVersion,
   LaneHandler,

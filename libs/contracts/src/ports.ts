@@ -119,6 +119,16 @@ export interface ConsumerLane {
 /** Sets a poisoned message aside and parks its lane, in one transaction. */
 export interface DeadLetter {
   park(consumer: string, streamId: string, version: bigint, error: string): Promise<void>;
+  /** Lanes that an operator has opened again and that have not passed the event they were parked for. */
+  resumed(consumer: string): Promise<ResumedLane[]>;
+}
+
+export interface ResumedLane {
+  streamId: string;
+  /** Of the event that the lane was parked for. */
+  failedVersion: bigint;
+  /** Newest version of the stream. */
+  streamVersion: bigint;
 }
 
 /** Content-addressed files, separate per tenant, so that nobody learns whether another has the same content. */

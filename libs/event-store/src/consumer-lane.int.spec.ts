@@ -127,12 +127,18 @@ describe('a consumer lane', () => {
       code: 'lane_parked',
     });
     expect(await db.lanes.advance('p', healthy, 1n, async () => undefined)).toBe('handled');
+    expect(await db.lanes.resumed('p')).toEqual([]);
     await db.lanes.resume('p', poisoned);
+    expect(await db.lanes.resumed('p')).toEqual([{ streamId: poisoned, failedVersion: 2n, streamVersion: 3n }]);
     const seen: bigint[] = [];
     await db.lanes.advance('p', poisoned, 3n, async (events) => {
       seen.push(...events.map((event) => event.streamVersion));
     });
     expect(seen).toEqual([2n, 3n]);
     expect(await db.lanes.deadLetters('p')).toEqual([]);
+    expect(await db.lanes.resumed('p')).toEqual([]);
+    // Nothing is parked any more, and no lane of that name ever was.
+    await expect(db.lanes.resume('p', poisoned)).rejects.toMatchObject({ kind: 'NotFound' });
+    await expect(db.lanes.resume('p', streamId('data-stream', newId()))).rejects.toMatchObject({ kind: 'NotFound' });
   });
 });

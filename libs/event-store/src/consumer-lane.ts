@@ -1,11 +1,13 @@
 import {
   DomainError,
+  NotFound,
   Unavailable,
   type AnyStoredEvent,
   type BlobStore,
   type ConsumerLane,
   type DeadLetter,
   type LaneHandler,
+  type ResumedLane,
   type Transactions,
   type UnitOfWork,
 } from '#hotbed/contracts';
@@ -111,15 +113,18 @@ export class PgConsumerLane implements ConsumerLane, DeadLetter {
     });
   }
 
-  /** Opens a parked lane again; its events follow in order from the log at the next `advance`. */
+  /**
+   * Opens a parked lane again; its consumer finds it among the `resumed` and works it off in order from the log.
+   * @throws NotFound when the consumer has not parked the stream
+   */
   resume(consumer: string, streamId: string): Promise<void> {
     return this.transactions.run(async (uow) => {
-      await lockLane(uow, consumer, streamId);
-      await uow.query(
+      const opened = await uow.query(
         `UPDATE es.consumer_lane SET parked = false, failed_version = NULL, attempts = 0, last_error = NULL
-         WHERE consumer = $1 AND stream_id = $2`,
+         WHERE consumer = $1 AND stream_id = $2 AND parked RETURNING stream_id`,
         [consumer, streamId],
       );
+      if (opened.length === 0) throw new NotFound('parked lane', `${consumer} ${streamId}`, 'see hotbed lanes list');
       await uow.query(
         `UPDATE es.dead_letter SET resolved_at = now()
          WHERE consumer = $1 AND stream_id = $2 AND resolved_at IS NULL`,
@@ -128,12 +133,25 @@ export class PgConsumerLane implements ConsumerLane, DeadLetter {
     });
   }
 
-  /** Messages set aside and not yet resolved, oldest first. */
-  deadLetters(consumer: string): Promise<DeadLetterEntry[]> {
+  resumed(consumer: string): Promise<ResumedLane[]> {
+    return this.transactions.run((uow) =>
+      uow.query<ResumedLane>(
+        `SELECT stream_id AS "streamId", max(d.version) AS "failedVersion",
+                (SELECT max(stream_version) FROM es.events e WHERE e.stream_id = d.stream_id) AS "streamVersion"
+         FROM es.dead_letter d JOIN es.consumer_lane l USING (consumer, stream_id)
+         WHERE consumer = $1 AND d.resolved_at IS NOT NULL AND d.version > l.version AND NOT l.parked
+         GROUP BY stream_id ORDER BY stream_id`,
+        [consumer],
+      ),
+    );
+  }
+
+  /** Messages set aside and not yet resolved, oldest first; of one consumer, or of all. */
+  deadLetters(consumer: string | null = null): Promise<DeadLetterEntry[]> {
     return this.transactions.run((uow) =>
       uow.query<DeadLetterEntry>(
-        `SELECT stream_id AS "streamId", version, error, attempts, parked_at AS "parkedAt" FROM es.dead_letter
-         WHERE consumer = $1 AND resolved_at IS NULL ORDER BY parked_at, stream_id`,
+        `SELECT consumer, stream_id AS "streamId", version, error, attempts, parked_at AS "parkedAt" FROM es.dead_letter
+         WHERE ($1::text IS NULL OR consumer = $1) AND resolved_at IS NULL ORDER BY parked_at, consumer, stream_id`,
         [consumer],
       ),
     );
@@ -141,6 +159,7 @@ export class PgConsumerLane implements ConsumerLane, DeadLetter {
 }
 
 export interface DeadLetterEntry {
+  consumer: string;
   streamId: string;
   version: bigint;
   error: string;

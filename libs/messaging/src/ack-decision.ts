@@ -4,7 +4,7 @@ import { DomainError, type ErrorKind } from '#hotbed/contracts';
  * What becomes of a message whose handler failed.
  * retry: again after a pause; too many attempts park the lane.
  * park: dead letter and a parked lane at once; trying again cannot help.
- * settle: nothing to do here (the lane is parked; redrive reads the log).
+ * settle: nothing to do here (the lane is parked; once resumed it is worked off from the log).
  */
 export type AckDecision = 'retry' | 'park' | 'settle';
 

@@ -174,8 +174,9 @@ describe('a lane consumer', () => {
   it('sets a poisoned message aside once, parks its lane, lets others flow (nestjs-jetstream#180)', async () => {
     const [bad, good] = [newId(), newId()];
     let healed = false;
-    const consumer = await start({
+    await start({
       name: 'poison',
+      lookForResumedMs: 50,
       handle: async (events, uow) => {
         if (!healed && events.some((e) => e.streamId.endsWith(bad) && e.streamVersion === 2n)) {
           throw new InvalidInput([{ path: 'prompt', message: 'poisoned' }]);
@@ -197,11 +198,22 @@ describe('a lane consumer', () => {
     expect(letters.map(({ streamId: s, version, error }) => ({ s, version, error }))).toEqual([
       { s: streamId('data-stream', bad), version: 2n, error: expect.stringContaining('poisoned') },
     ]);
-    // After the cause is mended the lane is worked off in order, from the log.
+    // Opened again too early, it is parked again, under the same letter; nothing is lost or done twice.
+    await db.lanes.resume('poison', streamId('data-stream', bad));
+    await until('parked again', async () => (await db.lanes.deadLetters('poison')).length === 1);
+    expect((await db.lanes.deadLetters('poison'))[0]).toMatchObject({ version: 2n });
+    expect(await effects('poison', bad)).toEqual(['1']);
+    // After the cause is mended the lane moves by itself, in order, from the log: no new event has to come.
     healed = true;
     await db.lanes.resume('poison', streamId('data-stream', bad));
-    await consumer.redrive(streamId('data-stream', bad), 4n);
+    await until('worked off', async () => (await effects('poison', bad)).length >= 4);
     expect(await effects('poison', bad)).toEqual(versions(4));
+    // And what comes later follows by message, as ever.
+    await append(bad);
+    await publish();
+    await settled('poison');
+    expect(await effects('poison', bad)).toEqual(versions(5));
+    expect(await db.lanes.resumed('poison')).toEqual([]);
   });
 
   it('gives a message whose handler threw back and counts the attempt; nothing depends on max-deliver (nest#10617, nest#4241, nats#5564, nats#6905)', async () => {

@@ -9,6 +9,7 @@ import {
   type DeadLetter,
   type EventType,
   type LaneHandler,
+  type ResumedLane,
 } from '#hotbed/contracts';
 import { ackDecision, retryDelayMs } from './ack-decision';
 import { text, type Broker } from './broker';
@@ -31,6 +32,8 @@ export interface LaneConsumerDefinition {
   /** Attempts before the lane is parked; default 20 (about a quarter of an hour). */
   maxAttempts?: number;
   ackWaitMs?: number;
+  /** How often to look for lanes that were opened again; default 2 s. */
+  lookForResumedMs?: number;
 }
 
 export interface LaneConsumerPorts {
@@ -40,6 +43,9 @@ export interface LaneConsumerPorts {
   /** For the log: what went wrong, and the error. */
   onProblem?: (line: string, error?: unknown) => void;
 }
+
+/** The longest that a resumed lane waits for its consumer to notice. */
+const LOOK_FOR_RESUMED_MS = 2_000;
 
 interface Held {
   message: JsMsg;
@@ -60,6 +66,7 @@ interface LaneQueue {
  * 2. Lanes run in parallel; one lane never does. Messages that wait for one lane are covered by one transaction.
  * 3. Acknowledged (and the acknowledgement confirmed) only after the commit.
  * 4. A failure stops its own lane only: retried with growing pauses, then parked with one dead letter.
+ * 5. A parked lane that was opened again is worked off from the log, without a message: its messages are long gone.
  */
 export class LaneConsumer {
   private readonly lanes = new Map<string, LaneQueue>();
@@ -68,6 +75,8 @@ export class LaneConsumer {
   private acknowledging = 0;
   private stopping = false;
   private idle: (() => void) | undefined;
+  private looking: NodeJS.Timeout | undefined;
+  private couldLook = true;
   private readonly loop: PullLoop;
   private readonly concurrency: number;
   private readonly observer: ConsumerObserver;
@@ -108,13 +117,15 @@ export class LaneConsumer {
   }
 
   /** @throws InvalidInput when the durable consumer exists with another configuration */
-  start(): Promise<void> {
-    return this.loop.start();
+  async start(): Promise<void> {
+    await this.loop.start();
+    this.lookForResumedLater();
   }
 
   /** Stops pulling, finishes the lanes at work, gives back what waits. Resolves when nothing is held. */
   async stop(): Promise<void> {
     this.stopping = true;
+    clearTimeout(this.looking);
     this.loop.stop();
     this.ready.length = 0;
     for (const lane of this.lanes.values()) for (const { message } of lane.waiting.splice(0)) this.giveBack(message, 0);
@@ -122,9 +133,44 @@ export class LaneConsumer {
     this.loop.end();
   }
 
-  /** Works a resumed lane off from the log, up to `throughVersion`, as a message would. */
-  async redrive(streamId: string, throughVersion: bigint): Promise<void> {
-    await this.ports.lane.advance(this.definition.name, streamId, throughVersion, this.handler);
+  private lookForResumedLater(): void {
+    if (this.stopping) return;
+    this.looking = setTimeout(() => {
+      void this.workOnResumed().finally(() => this.lookForResumedLater());
+    }, this.definition.lookForResumedMs ?? LOOK_FOR_RESUMED_MS);
+  }
+
+  private async workOnResumed(): Promise<void> {
+    this.running += 1;
+    try {
+      for (const resumed of await this.ports.deadLetter.resumed(this.definition.name)) await this.workOff(resumed);
+      this.couldLook = true;
+    } catch (error) {
+      // Once for each outage of the database, which others report as well.
+      if (this.couldLook) this.onProblem(`${this.definition.name}: resumed lanes cannot be looked for`, error);
+      this.couldLook = false;
+    }
+    this.running -= 1;
+    this.tellIdle();
+    this.runReady();
+  }
+
+  /** One event at a time from the one that failed on, so that the right version is named should it fail again. */
+  private async workOff({ streamId, failedVersion, streamVersion }: ResumedLane): Promise<void> {
+    const lane = this.laneOf(streamId);
+    // A message is at it, or the pause after its last failure is not over.
+    if (lane.running || lane.waiting.length > 0 || (lane.failure?.untilMs ?? 0) > Date.now()) return;
+    lane.running = true;
+    let version = failedVersion;
+    try {
+      for (; version <= streamVersion && !this.stopping; version++) await this.advance(streamId, version);
+      lane.failure = null;
+    } catch (error) {
+      await this.failed(streamId, lane, [], version, error);
+    }
+    lane.running = false;
+    if (lane.waiting.length > 0 && !this.stopping) this.ready.push(streamId);
+    else if (lane.waiting.length === 0 && lane.failure === null) this.lanes.delete(streamId);
   }
 
   private receive(message: JsMsg): void {
@@ -182,7 +228,8 @@ export class LaneConsumer {
         'handled',
       );
     } catch (error) {
-      if (held.length === 1 || ackDecision(error) === 'settle') return this.failed(streamId, lane, held, error);
+      if (held.length === 1 || ackDecision(error) === 'settle')
+        return this.failed(streamId, lane, held, held[0]!.version, error);
       // Several messages in one go: find out how far the lane gets, so that the right version is named.
       for (const [index, one] of held.entries()) {
         try {
@@ -190,7 +237,7 @@ export class LaneConsumer {
           lane.failure = null;
           void this.acknowledge([one.message], 'handled');
         } catch (oneError) {
-          return this.failed(streamId, lane, held.slice(index), oneError);
+          return this.failed(streamId, lane, held.slice(index), one.version, oneError);
         }
       }
     }
@@ -205,11 +252,17 @@ export class LaneConsumer {
     if (wanted.length > 0) await this.definition.handle(wanted, uow);
   };
 
-  private async failed(streamId: string, lane: LaneQueue, held: readonly Held[], error: unknown): Promise<void> {
+  private async failed(
+    streamId: string,
+    lane: LaneQueue,
+    held: readonly Held[],
+    failedVersion: bigint,
+    error: unknown,
+  ): Promise<void> {
     const { name, maxAttempts = 20 } = this.definition;
     const decision = ackDecision(error);
     if (decision === 'settle') return this.settle(held);
-    const version = lane.failure?.version ?? held[0]!.version;
+    const version = lane.failure?.version ?? failedVersion;
     try {
       const attempts = await this.ports.lane.recordFailure(name, streamId, version, describe(error));
       if (decision === 'park' || attempts >= maxAttempts) {
