@@ -183,13 +183,21 @@ describe('a request that cannot be read', () => {
     expect(await head()).toBe(before);
   });
 
-  it.each([1, 9])('a body of %i MiB is refused, naming the body', async (size) => {
+  it('a body of a megabyte is refused, naming the body', async () => {
     const before = await head();
-    const body = JSON.stringify({ records: [{ content: { prompt: 'a'.repeat(size * MIB) } }] });
+    const body = JSON.stringify({ records: [{ content: { prompt: 'a'.repeat(MIB) } }] });
     const refusal = refusalOf(await tenant.door.ask('POST', '/v1/streams/words/records', body));
     expect(refusal.kind).toBe('InvalidInput');
     expect(refusal.fields).toEqual(['body']);
     expect(await head()).toBe(before);
+  });
+
+  it('a body that is far too large is refused before it is sent', async () => {
+    const { status, text } = await tenant.door.announce('/v1/streams/words/records', 64 * MIB);
+    expect({ status, error: (JSON.parse(text) as { error: unknown }).error }).toMatchObject({
+      status: 400,
+      error: { kind: 'InvalidInput', code: 'body_too_large', fields: [{ path: 'body' }] },
+    });
   });
 
   it('a path that is no text is refused in the same words', async () => {
@@ -302,18 +310,22 @@ describe('the command line', () => {
     expect(await platform.door().refusal('GET', '/v1/streams/torn')).toMatchObject({ status: 404 });
   });
 
-  it.each([
-    [['experiments', 'create', 'x', '--stream', 'none'], 'no data stream "none"'],
-    [['experiments', 'create', 'x', '--stream', 'none', '--rank', 'many'], '--rank'],
-    [['experiments', 'create', 'x', '--stream', 'none', '--trigger', 'count'], '--trigger'],
-    [['experiments', 'create', 'x', '--stream', 'none', '--verifier-config', '{'], '--verifier-config'],
-    [['sample', 'none@latest', 'cat>'], 'no adapter "none"'],
-    [['sample', 'base', 'cat>', '--max-tokens', 'lots'], 'max'],
-    [['adapters', 'download', 'none@latest', '--out', join(folder, 'out')], 'no adapter "none"'],
-    [['demo', '--tenants', '9'], '--tenants'],
-    [['demo', '--steps', '0'], '--steps'],
-  ])('hotbed %j is refused in one line', async (args, words) => {
-    expectOneLine(await platform.hotbed(args), [words]);
+  it('refuses every wrong argument in one line that names it', async () => {
+    const create = ['experiments', 'create', 'x', '--stream', 'none'];
+    const wrong: [string[], string][] = [
+      [create, 'no data stream "none"'],
+      [[...create, '--rank', 'many'], '--rank'],
+      [[...create, '--trigger', 'count'], '--trigger'],
+      [[...create, '--verifier-config', '{'], '--verifier-config'],
+      [['sample', 'none@latest', 'cat>'], 'no adapter "none"'],
+      [['sample', 'base', 'cat>', '--max-tokens', 'lots'], 'maxTokens'],
+      [['adapters', 'download', 'none@latest', '--out', join(folder, 'out')], 'no adapter "none"'],
+      [['audit', 'verify', '--expect-head', 'nonsense'], '--expect-head'],
+      [['demo', '--tenants', '9'], '--tenants'],
+      [['demo', '--steps', '0'], '--steps'],
+    ];
+    const results = await Promise.all(wrong.map(([args]) => platform.hotbed(args)));
+    for (const [i, [, word]] of wrong.entries()) expectOneLine(results[i]!, [word]);
   });
 
   it('says that no platform is there', async () => {

@@ -1,3 +1,5 @@
+import { request } from 'node:http';
+
 /** What the door says is what a test is about: its shape is expected there, not promised here. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type Unchecked = any;
@@ -78,6 +80,23 @@ export class Door {
     }
     await reader.cancel();
     return text;
+  }
+
+  /** Says that a JSON body of so many bytes will come, sends none of it, and reads the answer. */
+  announce(path: string, bytes: number): Promise<{ status: number; text: string }> {
+    return new Promise((resolve, reject) => {
+      const headers = { ...this.headers(''), 'content-length': String(bytes) };
+      const asked = request(new URL(path, this.url), { method: 'POST', headers }, (response) => {
+        let text = '';
+        response.setEncoding('utf8').on('data', (part: string) => (text += part));
+        response.once('end', () => {
+          asked.destroy();
+          resolve({ status: response.statusCode ?? 0, text });
+        });
+      });
+      asked.once('error', reject);
+      asked.flushHeaders();
+    });
   }
 
   private headers(body?: string): Record<string, string> {

@@ -1,13 +1,14 @@
+import type { ServerResponse } from 'node:http';
 import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
-import { Unavailable } from '#hotbed/contracts';
+import { InvalidInput, Unavailable, toWireError } from '#hotbed/contracts';
 import { LogListener } from '#hotbed/event-store';
 import { Broker } from '#hotbed/messaging';
 import { nestLogger, type AppHost, type CreateApp, type HostedApp } from '#hotbed/runtime';
 import { EventFeed } from './events/event-feed';
 import { loadGatewayConfig, type GatewayConfig } from './gateway.config';
 import { GatewayModule } from './gateway.module';
-import { DomainErrorFilter } from './http/domain-error.filter';
+import { DomainErrorFilter, HTTP_STATUS } from './http/domain-error.filter';
 import { describeApi } from './openapi/describe-api';
 
 /** Bytes of one request body. */
@@ -43,6 +44,13 @@ class HttpGateway implements GatewayApp {
       requestTimeout: REQUEST_TIMEOUT_MS,
       keepAliveTimeout: KEEP_ALIVE_MS,
       forceCloseConnections: true,
+      // A path that Fastify cannot read never reaches Nest's filter.
+      frameworkErrors: (error: Error, _request: unknown, reply: { raw: ServerResponse }) => {
+        const refusal = new InvalidInput([{ path: 'path', message: error.message }]);
+        reply.raw
+          .writeHead(HTTP_STATUS[refusal.kind], { 'content-type': 'application/json; charset=utf-8' })
+          .end(JSON.stringify({ error: toWireError(refusal) }));
+      },
     });
     this.app = await NestFactory.create<NestFastifyApplication>(
       GatewayModule.register(config, { listener, broker }, host),
