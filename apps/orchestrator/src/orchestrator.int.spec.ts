@@ -1,6 +1,13 @@
 import { resolve } from 'node:path';
 import { Registry } from 'prom-client';
-import { newId, streamId, type CommandInput, type ExperimentSummary, type ExperimentView } from '#hotbed/contracts';
+import {
+  aliasStreamId,
+  newId,
+  streamId,
+  type CommandInput,
+  type ExperimentSummary,
+  type ExperimentView,
+} from '#hotbed/contracts';
 import { withTestDatabase } from '#hotbed/event-store/testing';
 import { RpcClient } from '#hotbed/messaging';
 import { until, withTestBroker } from '#hotbed/messaging/testing';
@@ -196,7 +203,43 @@ describe('aliases', () => {
     await expect(ask('move-alias', { ...move, alias: 'latest' })).rejects.toMatchObject({
       fields: [{ path: 'alias' }],
     });
+    await expect(ask('move-alias', { ...move, alias: '7' })).rejects.toMatchObject({ fields: [{ path: 'alias' }] });
     await expect(ask('move-alias', move, newId())).rejects.toMatchObject({ code: 'adapter_not_found' });
+  });
+});
+
+describe('events of commands', () => {
+  it('name whose key asked, else the orchestrator', async () => {
+    const actor = `key:${newId()}`;
+    const asKey = <T>(command: string, body: unknown) =>
+      client.request<T>(platform.tenantId, 'orchestrator', command, body, { actor });
+    const experiment = await asKey<ExperimentSummary>('create-experiment', {
+      ...{ name: 'of-a-key', dataStream: 'words', reward: { verifier: 'exact_match', config: {} }, maxTokens: 8 },
+    });
+    await asKey('pause-experiment', { experiment: 'of-a-key' });
+    await ask('resume-experiment', { experiment: experiment.experimentId });
+    await asKey('cancel-experiment', { experiment: 'of-a-key' });
+    const { streamId: samples } = await asKey<{ streamId: string }>('request-samples', {
+      ...{ adapterId: experiment.adapterId, opIndex: null, prompts: ['abc>'] },
+    });
+    await asKey('move-alias', { adapter: 'two-processes', alias: 'of-a-key', version: 1 });
+    const trained = await ask<ExperimentSummary>('get-experiment', { experiment: 'two-processes' });
+    const streams = [
+      streamId('experiment', experiment.experimentId),
+      streamId('adapter', experiment.adapterId),
+      samples,
+      aliasStreamId(trained.adapterId, 'of-a-key'),
+    ];
+    const events = (await Promise.all(streams.map((stream) => db.store.readStream(stream)))).flat();
+    expect(events.map((event) => [event.type, event.actor])).toEqual([
+      ['ExperimentCreated', actor],
+      ['ExperimentPaused', actor],
+      ['ExperimentResumed', 'app:orchestrator'],
+      ['ExperimentCancelled', actor],
+      ['AdapterCreated', actor],
+      ['RolloutsRequested', actor],
+      ['AliasMoved', actor],
+    ]);
   });
 });
 

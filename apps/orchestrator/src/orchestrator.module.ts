@@ -2,16 +2,16 @@ import {
   Module,
   type BeforeApplicationShutdown,
   type DynamicModule,
+  type OnApplicationBootstrap,
   type OnApplicationShutdown,
   type OnModuleDestroy,
 } from '@nestjs/common';
 import { COMMANDS, type ConsumerLane, type DeadLetter } from '#hotbed/contracts';
 import { createPool, FileBlobStore, PgConsumerLane, PgEventStore, PgTransactions } from '#hotbed/event-store';
 import { Broker, LaneConsumer, RpcServer, lingeringLane } from '#hotbed/messaging';
+import { Bases } from '#hotbed/models';
 import type { AppHost } from '#hotbed/runtime';
 import { MoveAliasHandler } from './alias/move-alias.handler';
-import { Bases } from '#hotbed/models';
-import { bindCommands, laneDefinitions, type CommandHandlers } from './consumers';
 import { ControlExperimentHandler } from './experiment/control-experiment.handler';
 import { CreateExperimentHandler } from './experiment/create-experiment.handler';
 import { ExperimentProcess } from './experiment/experiment-process';
@@ -19,7 +19,9 @@ import { GetExperimentHandler } from './experiment/get-experiment.handler';
 import { ListExperimentsHandler } from './experiment/list-experiments.handler';
 import { restoreExperiments } from './experiment/restore-experiments';
 import { workerLiveness } from './bases/worker-liveness';
+import { handleOrchestratorCommands } from './orchestrator.commands';
 import type { OrchestratorConfig } from './orchestrator.config';
+import { orchestratorLanes } from './orchestrator.lanes';
 import { RecordWindows } from './records/record-windows';
 import { ReadSamplesHandler } from './samples/read-samples.handler';
 import { RequestSamplesHandler } from './samples/request-samples.handler';
@@ -34,7 +36,7 @@ export interface Foundations {
 }
 type Pool = ReturnType<typeof createPool>;
 
-/** Connects, and says what is wrong with database, broker or model folder before anything is served. */
+/** Connects to what everything else stands on. */
 export async function openFoundations(config: OrchestratorConfig, host: AppHost): Promise<Foundations> {
   const pool = (part: string): Pool =>
     createPool(config.databaseUrl, {
@@ -49,16 +51,31 @@ export async function openFoundations(config: OrchestratorConfig, host: AppHost)
   return { pools: { transactions: pool('transactions'), reads: pool('reads') }, broker };
 }
 
-/** Serves: restores the fold, then consumes lanes and answers commands. */
-class Orchestrator implements OnModuleDestroy, BeforeApplicationShutdown, OnApplicationShutdown {
+interface Parts {
+  /** What must be done before anything is served. */
+  prepare: () => Promise<unknown>;
+  lanes: readonly LaneConsumer[];
+  rpc: RpcServer;
+}
+
+/** Starts and stops the parts in order: prepare, serve; stop pulling, finish, drain the broker, close the database. */
+class Orchestrator
+  implements OnApplicationBootstrap, OnModuleDestroy, BeforeApplicationShutdown, OnApplicationShutdown
+{
   constructor(
     private readonly foundations: Foundations,
-    private readonly lanes: readonly LaneConsumer[],
-    private readonly rpc: RpcServer,
+    private readonly parts: Parts,
   ) {}
 
+  async onApplicationBootstrap(): Promise<void> {
+    const { prepare, lanes, rpc } = this.parts;
+    await prepare();
+    await Promise.all(lanes.map((lane) => lane.start()));
+    rpc.start(Object.keys(COMMANDS.orchestrator));
+  }
+
   async onModuleDestroy(): Promise<void> {
-    await Promise.all([this.rpc.stop(), ...this.lanes.map((lane) => lane.stop())]);
+    await Promise.all([this.parts.rpc.stop(), ...this.parts.lanes.map((lane) => lane.stop())]);
   }
 
   beforeApplicationShutdown(): Promise<void> {
@@ -75,12 +92,12 @@ export class OrchestratorModule {
   static register(config: OrchestratorConfig, foundations: Foundations, host: AppHost): DynamicModule {
     return {
       module: OrchestratorModule,
-      providers: [{ provide: Orchestrator, useFactory: () => serve(config, foundations, host) }],
+      providers: [{ provide: Orchestrator, useFactory: () => compose(config, foundations, host) }],
     };
   }
 }
 
-async function serve(config: OrchestratorConfig, foundations: Foundations, host: AppHost): Promise<Orchestrator> {
+function compose(config: OrchestratorConfig, foundations: Foundations, host: AppHost): Orchestrator {
   const { pools, broker } = foundations;
   const logger = host.logger.child({ app: 'orchestrator' });
   const blobs = new FileBlobStore({ root: config.blobFolder });
@@ -89,9 +106,8 @@ async function serve(config: OrchestratorConfig, foundations: Foundations, host:
   const lane: ConsumerLane & DeadLetter = new PgConsumerLane(transactions, blobs);
 
   const bases = new Bases(store, config.modelFolder, workerLiveness(transactions));
-  await bases.openFolder();
   const process = new ExperimentProcess(store, new RecordWindows(store, bases));
-  const handlers: CommandHandlers = {
+  const handlers = {
     create: new CreateExperimentHandler(store, transactions, bases, config.verifierFolder),
     control: new ControlExperimentHandler(store, transactions, process, bases),
     get: new GetExperimentHandler(store, transactions, process, bases),
@@ -101,21 +117,23 @@ async function serve(config: OrchestratorConfig, foundations: Foundations, host:
     moveAlias: new MoveAliasHandler(store),
   };
 
-  await restoreExperiments(store, transactions, process);
   const ports = {
     lane: lingeringLane(lane, LINGER_MS),
     deadLetter: lane,
     onProblem: (line: string, error?: unknown) => logger.warn({ err: error }, line),
   };
-  const lanes = laneDefinitions(process, store).map((definition) => new LaneConsumer(broker, definition, ports));
-  const rpc = bindCommands(
+  const lanes = orchestratorLanes(process, store).map((definition) => new LaneConsumer(broker, definition, ports));
+  const rpc = handleOrchestratorCommands(
     new RpcServer(broker, 'orchestrator', {
       onBug: (command, error) => logger.error({ err: error, command }, 'a command failed unexpectedly'),
     }),
     handlers,
   );
-  await Promise.all(lanes.map((consumer) => consumer.start()));
-  rpc.start(Object.keys(COMMANDS.orchestrator));
+  const prepare = async (): Promise<void> => {
+    // A wrong folder is noticed here, not at the first prompt.
+    await bases.openFolder();
+    await restoreExperiments(store, transactions, process);
+  };
   host.health.readiness('orchestrator-broker', () => broker.assertConnected());
-  return new Orchestrator(foundations, lanes, rpc);
+  return new Orchestrator(foundations, { prepare, lanes, rpc });
 }

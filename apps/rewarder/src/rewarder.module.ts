@@ -2,6 +2,7 @@ import {
   Module,
   type BeforeApplicationShutdown,
   type DynamicModule,
+  type OnApplicationBootstrap,
   type OnApplicationShutdown,
   type OnModuleDestroy,
 } from '@nestjs/common';
@@ -42,12 +43,19 @@ export async function openFoundations(config: RewarderConfig, host: AppHost): Pr
   return { pools: { transactions: pool('transactions'), reads: pool('reads') }, broker };
 }
 
-class Rewarder implements OnModuleDestroy, BeforeApplicationShutdown, OnApplicationShutdown {
+class Rewarder implements OnApplicationBootstrap, OnModuleDestroy, BeforeApplicationShutdown, OnApplicationShutdown {
   constructor(
     private readonly foundations: Foundations,
+    private readonly bases: Bases,
     private readonly lane: LaneConsumer,
     private readonly judge: Judge,
   ) {}
+
+  /** A wrong model folder is noticed before anything is taken. */
+  async onApplicationBootstrap(): Promise<void> {
+    await this.bases.openFolder();
+    await this.lane.start();
+  }
 
   async onModuleDestroy(): Promise<void> {
     await this.lane.stop();
@@ -68,19 +76,18 @@ export class RewarderModule {
   static register(config: RewarderConfig, foundations: Foundations, host: AppHost): DynamicModule {
     return {
       module: RewarderModule,
-      providers: [{ provide: Rewarder, useFactory: () => serve(config, foundations, host) }],
+      providers: [{ provide: Rewarder, useFactory: () => compose(config, foundations, host) }],
     };
   }
 }
 
-async function serve(config: RewarderConfig, foundations: Foundations, host: AppHost): Promise<Rewarder> {
+function compose(config: RewarderConfig, foundations: Foundations, host: AppHost): Rewarder {
   const { pools, broker } = foundations;
   const logger = host.logger.child({ app: 'rewarder' });
   const blobs = new FileBlobStore({ root: config.blobFolder });
   const store = new PgEventStore(pools.reads, blobs);
   const lanes = new PgConsumerLane(new PgTransactions(pools.transactions, blobs), blobs);
   const bases = new Bases(store, config.modelFolder);
-  await bases.openFolder();
   const judge = new Judge(config.verifierFolder);
   const lane = new LaneConsumer(
     broker,
@@ -97,7 +104,6 @@ async function serve(config: RewarderConfig, foundations: Foundations, host: App
       onProblem: (line, error) => logger.warn({ err: error }, line),
     },
   );
-  await lane.start();
   host.health.readiness('rewarder-broker', () => broker.assertConnected());
-  return new Rewarder(foundations, lane, judge);
+  return new Rewarder(foundations, bases, lane, judge);
 }

@@ -1,4 +1,5 @@
 import { aliasStreamId, newId, type AppendItem, type EventStore, type StoredEvent } from '#hotbed/contracts';
+import { ORCHESTRATOR_ACTOR } from '../orchestrator.actor';
 
 /** Alias that follows the newest version by itself. */
 export const LATEST = 'latest';
@@ -27,7 +28,7 @@ export async function latestAliasMove(
             type: 'AliasMoved',
             tenantId: checkpointed.tenantId,
             occurredAtMs: nowMs,
-            actor: 'app:orchestrator',
+            actor: ORCHESTRATOR_ACTOR,
             correlationId: checkpointed.correlationId,
             causationId: checkpointed.eventId,
             payload: {

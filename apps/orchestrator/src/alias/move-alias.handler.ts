@@ -3,13 +3,12 @@ import {
   InvalidInput,
   NotFound,
   aliasStreamId,
-  idSchema,
   newId,
-  streamId,
   type CommandReply,
   type CommandRequest,
   type EventStore,
 } from '#hotbed/contracts';
+import { idOfNameOrId } from '../name-or-id';
 import { LATEST } from './latest-alias';
 
 /** Points an alias of an adapter at another of its versions. */
@@ -23,13 +22,15 @@ export class MoveAliasHandler {
   async move(
     tenantId: string,
     { adapter, alias, version, reason }: CommandRequest<'orchestrator', 'move-alias'>,
+    actor: string,
   ): Promise<CommandReply<'orchestrator', 'move-alias'>> {
     if (alias === LATEST) {
       throw new InvalidInput([
         { path: 'alias', message: 'latest follows the newest version by itself; choose another' },
       ]);
     }
-    const adapterId = await adapterIdOf(this.store, tenantId, adapter);
+    const adapterId = await idOfNameOrId(this.store, tenantId, 'adapter', adapter);
+    if (adapterId === null) throw new NotFound('adapter', adapter, 'see hotbed adapters list');
     await this.assertVersion(adapterId, version);
     const moves = await this.store.readStream(aliasStreamId(adapterId, alias));
     const newest = moves.at(-1);
@@ -46,7 +47,7 @@ export class MoveAliasHandler {
               type: 'AliasMoved',
               tenantId,
               occurredAtMs: this.now(),
-              actor: 'app:orchestrator',
+              actor,
               correlationId: adapterId,
               causationId: null,
               payload: { adapterId, alias, version, previousVersion: previous, reason: reason || 'requested' },
@@ -71,15 +72,4 @@ export class MoveAliasHandler {
       context: { adapterId, version },
     });
   }
-}
-
-/** @throws NotFound when a name or id is no adapter of the tenant */
-export async function adapterIdOf(store: EventStore, tenantId: string, ref: string): Promise<string> {
-  const byName = await store.idOfName(tenantId, 'adapter', ref);
-  if (byName !== null) return byName;
-  if (idSchema.safeParse(ref).success) {
-    const [created] = await store.readStream(streamId('adapter', ref), { limit: 1 });
-    if (created?.type === 'AdapterCreated' && created.tenantId === tenantId) return ref;
-  }
-  throw new NotFound('adapter', ref, 'see hotbed adapters list');
 }

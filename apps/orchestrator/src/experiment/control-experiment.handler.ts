@@ -16,22 +16,23 @@ export class ControlExperimentHandler {
     private readonly now: () => number = Date.now,
   ) {}
 
-  pause(tenantId: string, ref: string): Promise<ExperimentSummary> {
-    return this.control(tenantId, ref, decidePause);
+  pause(tenantId: string, ref: string, actor: string): Promise<ExperimentSummary> {
+    return this.control(tenantId, ref, actor, decidePause);
   }
 
-  resume(tenantId: string, ref: string): Promise<ExperimentSummary> {
-    return this.control(tenantId, ref, decideResume);
+  resume(tenantId: string, ref: string, actor: string): Promise<ExperimentSummary> {
+    return this.control(tenantId, ref, actor, decideResume);
   }
 
-  cancel(tenantId: string, ref: string): Promise<ExperimentSummary> {
-    return this.control(tenantId, ref, decideCancel);
+  cancel(tenantId: string, ref: string, actor: string): Promise<ExperimentSummary> {
+    return this.control(tenantId, ref, actor, decideCancel);
   }
 
   /** @throws NotFound, DomainError IllegalState `experiment_ended` */
   private async control(
     tenantId: string,
     ref: string,
+    actor: string,
     command: (experiment: OpenExperiment) => Fact[],
   ): Promise<ExperimentSummary> {
     const experimentId = await experimentIdOf(this.store, tenantId, ref);
@@ -39,7 +40,7 @@ export class ControlExperimentHandler {
     return this.transactions.run(async (uow) => {
       const row = await this.process.lock(uow, experimentId);
       if (row?.tenantId !== tenantId) throw noExperiment(ref);
-      const { row: saved, item } = await this.process.advance(uow, row, { command, causationId: null });
+      const { row: saved, item } = await this.process.advance(uow, row, { command, causationId: null, actor });
       if (item !== null) await uow.append([item]);
       return toSummary(saved, this.now(), live);
     });

@@ -3,10 +3,8 @@ import {
   DomainError,
   InvalidInput,
   canonicalJson,
-  idSchema,
   newId,
-  streamId,
-  type AnyNewEvent,
+  type AppendItem,
   type CommandReply,
   type CommandRequest,
   type EventStore,
@@ -17,7 +15,9 @@ import {
 import { NO_ADAPTER, decideCreateAdapter } from '#hotbed/adapters';
 import { findVerifier } from '#hotbed/verifiers';
 import type { Bases, LoadedBase } from '#hotbed/models';
-import { evolve, NO_EXPERIMENT } from './experiment';
+import { idOfNameOrId } from '../name-or-id';
+import { toAppendItem } from './append-item';
+import { evolve, NO_EXPERIMENT, type OpenExperiment } from './experiment';
 import { experimentRows } from './experiment-rows';
 import { toSummary } from './experiment-summary';
 
@@ -34,7 +34,11 @@ export class CreateExperimentHandler {
   ) {}
 
   /** @throws InvalidInput naming the field, NotFound data stream, NameTaken, IdempotencyConflict */
-  async create(tenantId: string, request: Request): Promise<CommandReply<'orchestrator', 'create-experiment'>> {
+  async create(
+    tenantId: string,
+    request: Request,
+    actor: string,
+  ): Promise<CommandReply<'orchestrator', 'create-experiment'>> {
     const base = await this.bases.resolve(request.base);
     await this.assertSensible(request, base);
     const dataStreamId = await this.dataStreamId(tenantId, request.dataStream);
@@ -49,7 +53,7 @@ export class CreateExperimentHandler {
     try {
       await this.transactions.run(async (uow) => {
         await experimentRows.insert(uow, row);
-        const [result] = await uow.append([toItem(tenantId, request, created, answer, nowMs)]);
+        const [result] = await uow.append([toItem(request, row, answer, actor)]);
         // The row just inserted is of an experiment that does not exist: roll it back.
         if (result?.outcome === 'replayed') throw new Replayed(result.answer as ExperimentSummary);
       });
@@ -76,12 +80,8 @@ export class CreateExperimentHandler {
   }
 
   private async dataStreamId(tenantId: string, ref: string): Promise<string> {
-    const byName = await this.store.idOfName(tenantId, 'data-stream', ref);
-    if (byName !== null) return byName;
-    if (idSchema.safeParse(ref).success) {
-      const [created] = await this.store.readStream(streamId('data-stream', ref), { limit: 1 });
-      if (created?.type === 'DataStreamCreated' && created.tenantId === tenantId) return ref;
-    }
+    const dataStreamId = await idOfNameOrId(this.store, tenantId, 'data-stream', ref);
+    if (dataStreamId !== null) return dataStreamId;
     const message = `no data stream "${ref}"; create it first`;
     throw new DomainError('NotFound', 'data_stream_not_found', `dataStream: ${message}`, {
       fields: [{ path: 'dataStream', message }],
@@ -132,58 +132,42 @@ function toCreated(
   };
 }
 
+interface Created {
+  tenantId: string;
+  createdAtMs: number;
+  experiment: OpenExperiment;
+}
+
 function toItem(
-  tenantId: string,
-  request: Request,
-  created: ExperimentCreated,
+  { idempotencyKey, ...content }: Request,
+  { tenantId, createdAtMs, experiment }: Created,
   answer: ExperimentSummary,
-  nowMs: number,
-) {
-  const { experimentId, adapterId } = created;
+  actor: string,
+): AppendItem {
+  const { created } = experiment;
+  const { experimentId, adapterId, baseDigest, numericsId } = created;
   const adapter = decideCreateAdapter(NO_ADAPTER, tenantId, {
     adapterId,
     name: created.adapterName,
     spec: created.adapterSpec,
-    baseDigest: created.baseDigest,
-    numericsId: created.numericsId,
+    baseDigest,
+    numericsId,
     experimentId,
   });
-  const meta = {
-    tenantId,
-    occurredAtMs: nowMs,
-    actor: 'app:orchestrator',
-    correlationId: experimentId,
-    causationId: null,
-  };
-  const write = (stream: string, event: AnyNewEvent) =>
-    ({ streamId: stream, expected: 'none', events: [event] }) as const;
-  const { idempotencyKey, ...content } = request;
-  return {
-    writes: [
-      write(streamId('experiment', experimentId), {
-        ...meta,
-        eventId: newId(),
-        type: 'ExperimentCreated',
-        payload: created,
-      }),
-      write(streamId('adapter', adapterId), {
-        ...meta,
-        eventId: newId(),
-        type: 'AdapterCreated',
-        payload: adapter.payload,
-      }),
+  const item = toAppendItem(
+    experiment,
+    [
+      { type: 'ExperimentCreated', payload: created },
+      { type: 'AdapterCreated', payload: adapter.payload },
     ],
-    heads: [adapter.head],
-    names: [{ tenantId, kind: 'experiment', name: created.name, id: experimentId }, adapter.name],
-    ...(idempotencyKey === null
-      ? {}
-      : {
-          idempotency: {
-            tenantId,
-            key: `create-experiment/${idempotencyKey}`,
-            requestHash: createHash('sha256').update(canonicalJson(content)).digest('hex'),
-            answer,
-          },
-        }),
+    { tenantId, nowMs: createdAtMs, actor, causationId: null, newEventId: newId, experimentVersion: 0n },
+  );
+  const names = [{ tenantId, kind: 'experiment' as const, name: created.name, id: experimentId }, adapter.name];
+  if (idempotencyKey === null) return { ...item, names };
+  const requestHash = createHash('sha256').update(canonicalJson(content)).digest('hex');
+  return {
+    ...item,
+    names,
+    idempotency: { tenantId, key: `create-experiment/${idempotencyKey}`, requestHash, answer },
   };
 }

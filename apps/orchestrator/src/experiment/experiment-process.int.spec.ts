@@ -128,16 +128,20 @@ describe('an experiment over the log', () => {
     const experiment = await platform.create();
     await platform.trigger(experiment.experimentId, 2n, 11n);
     await platform.deliver(experiment);
-    expect((await platform.control.pause(platform.tenantId, experiment.name)).state).toBe('paused');
+    expect((await platform.control.pause(platform.tenantId, experiment.name, platform.actor)).state).toBe('paused');
     await platform.runUntilQuiet(experiment);
     const stream = streamId('experiment', experiment.experimentId);
     expect(await platform.eventsOf(stream, 'TrainingStepCompleted')).toHaveLength(1);
     expect((await row(experiment.experimentId))?.experiment.run?.pending).toBeNull();
 
-    expect((await platform.control.resume(platform.tenantId, experiment.name)).state).toBe('training');
+    expect((await platform.control.resume(platform.tenantId, experiment.name, platform.actor)).state).toBe('training');
     await platform.runUntilQuiet(experiment);
     expect(await platform.eventsOf(stream, 'TrainingRunCompleted')).toHaveLength(1);
     await expectRebuildEqualsLive(experiment.experimentId);
+    const actors = new Map((await db.store.readStream(stream)).map((event) => [event.type, event.actor]));
+    expect(actors.get('ExperimentPaused')).toBe(platform.actor);
+    expect(actors.get('ExperimentResumed')).toBe(platform.actor);
+    expect(actors.get('TrainingRunCompleted')).toBe('app:orchestrator');
   });
 
   it('saves what was learned when cancelled, and does nothing after', async () => {
@@ -147,7 +151,9 @@ describe('an experiment over the log', () => {
     await platform.deliver(experiment);
     await platform.answer(experiment);
     await platform.deliver(experiment);
-    expect((await platform.control.cancel(platform.tenantId, experiment.experimentId)).state).toBe('cancelled');
+    expect((await platform.control.cancel(platform.tenantId, experiment.experimentId, platform.actor)).state).toBe(
+      'cancelled',
+    );
     await platform.runUntilQuiet(experiment);
     const accepted = await platform.eventsOf(streamId('adapter', experiment.adapterId), 'OperationAccepted');
     expect(accepted.map((operation) => operation.operation.kind)).toEqual([
@@ -155,7 +161,7 @@ describe('an experiment over the log', () => {
       'optim_step',
       'checkpoint',
     ]);
-    await expect(platform.control.resume(platform.tenantId, experiment.name)).rejects.toMatchObject({
+    await expect(platform.control.resume(platform.tenantId, experiment.name, platform.actor)).rejects.toMatchObject({
       code: 'experiment_ended',
     });
     await expectRebuildEqualsLive(experiment.experimentId);
@@ -224,7 +230,7 @@ describe('an experiment over the log', () => {
   it('belongs to its tenant', async () => {
     const platform = await aPreparedPlatform();
     const experiment = await platform.create();
-    await expect(platform.control.pause(newId(), experiment.experimentId)).rejects.toMatchObject({
+    await expect(platform.control.pause(newId(), experiment.experimentId, platform.actor)).rejects.toMatchObject({
       code: 'experiment_not_found',
     });
   });

@@ -6,14 +6,13 @@ import {
   type EventStore,
   type UnitOfWork,
 } from '#hotbed/contracts';
+import { ORCHESTRATOR_ACTOR } from '../orchestrator.actor';
 import type { RecordWindows } from '../records/record-windows';
 import { toAppendItem } from './append-item';
 import { evolve, type Fact, type OpenExperiment } from './experiment';
 import { experimentRows, type ExperimentRow } from './experiment-rows';
 import { rebuildExperiment } from './rebuild-experiment';
 import { batchNeed, decide, whatIsDue } from './training.decider';
-
-const ACTOR = 'app:orchestrator';
 
 /**
  * Process manager of all experiments.
@@ -73,7 +72,7 @@ export class ExperimentProcess {
     const item = toAppendItem(experiment, decided, {
       tenantId: row.tenantId,
       nowMs,
-      actor: ACTOR,
+      actor: input.actor ?? ORCHESTRATOR_ACTOR,
       causationId: input.causationId,
       newEventId: newId,
       experimentVersion: row.streamVersion,
@@ -105,6 +104,8 @@ export interface ProcessInput {
   facts?: readonly Fact[];
   command?: (experiment: OpenExperiment) => Fact[];
   causationId: string | null;
+  /** Whose command it is; absent = nobody asked. */
+  actor?: string;
 }
 
 export interface Advance {

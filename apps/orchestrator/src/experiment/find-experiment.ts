@@ -1,11 +1,11 @@
-import { NotFound, idSchema, type EventStore } from '#hotbed/contracts';
+import { NotFound, type EventStore } from '#hotbed/contracts';
+import { idOfNameOrId } from '../name-or-id';
 
-/** Id of an experiment of the tenant, by name or id. Whether an id is the tenant's is checked where its row is read. */
+/** Id of an experiment of the tenant, by name or id. @throws NotFound */
 export async function experimentIdOf(store: EventStore, tenantId: string, ref: string): Promise<string> {
-  const byName = await store.idOfName(tenantId, 'experiment', ref);
-  if (byName !== null) return byName;
-  if (idSchema.safeParse(ref).success) return ref;
-  throw noExperiment(ref);
+  const experimentId = await idOfNameOrId(store, tenantId, 'experiment', ref);
+  if (experimentId === null) throw noExperiment(ref);
+  return experimentId;
 }
 
 export function noExperiment(ref: string): NotFound {

@@ -40,7 +40,11 @@ export class RequestSamplesHandler {
   ) {}
 
   /** @throws InvalidInput naming the field, NotFound adapter */
-  async request(tenantId: string, request: Request): Promise<CommandReply<'orchestrator', 'request-samples'>> {
+  async request(
+    tenantId: string,
+    request: Request,
+    actor: string,
+  ): Promise<CommandReply<'orchestrator', 'request-samples'>> {
     const policy = await this.policyOf(tenantId, request);
     const { tokenizer, contextLength, eosTokenIds } = await this.bases.textOf(policy.baseDigest);
     const sampling: SamplingPayload = {
@@ -72,7 +76,7 @@ export class RequestSamplesHandler {
               type: 'RolloutsRequested',
               tenantId,
               occurredAtMs: this.now(),
-              actor: 'app:orchestrator',
+              actor,
               correlationId: requestId,
               causationId: null,
               payload: {

@@ -42,6 +42,8 @@ export const bySeed: RewardScript = (request, promptIndex) =>
 export class ScriptedPlatform {
   readonly tenantId = newId();
   readonly dataStreamId = newId();
+  /** Whose commands these are. */
+  readonly actor = `key:${newId()}`;
   rewards: RewardScript = bySeed;
   /** Called before the transaction of a lane commits: throw to crash there. */
   beforeCommit: () => void = () => undefined;
@@ -128,7 +130,7 @@ export class ScriptedPlatform {
       checkpointEverySteps: 2,
       ...settings,
     });
-    return this.creating.create(this.tenantId, request);
+    return this.creating.create(this.tenantId, request, this.actor);
   }
 
   async trigger(experimentId: string, from: bigint, to: bigint): Promise<void> {
