@@ -24,14 +24,14 @@ export interface BrokerUser {
   responds: boolean;
 }
 
-/** Event streams that an app consumes. */
+/** Event streams that an app's lanes and doorbells consume. Whoever is not named here reads PostgreSQL alone. */
 const CONSUMES: Record<AppName, readonly JetStreamName[]> = {
-  gateway: EVENT_STREAMS,
-  ingest: ['HOTBED_DATA', 'HOTBED_EXPERIMENT', 'HOTBED_REGISTRY'],
-  orchestrator: ['HOTBED_DATA', 'HOTBED_EXPERIMENT', 'HOTBED_ROLLOUT', 'HOTBED_ADAPTER'],
-  rewarder: ['HOTBED_EXPERIMENT', 'HOTBED_ROLLOUT'],
+  gateway: [],
+  ingest: ['HOTBED_DATA', 'HOTBED_EXPERIMENT'],
+  orchestrator: ['HOTBED_DATA', 'HOTBED_ROLLOUT', 'HOTBED_ADAPTER'],
+  rewarder: ['HOTBED_ROLLOUT'],
   'gpu-worker': ['HOTBED_ROLLOUT', 'HOTBED_ADAPTER'],
-  registry: EVENT_STREAMS,
+  registry: [],
   relay: [],
 };
 
@@ -46,8 +46,8 @@ export function serviceUser(name: ServiceUser, password: string, tenantIds: read
     tenantId: null,
     password,
     publish: [...servicePublishes(name, tenantIds)],
-    subscribe: [ownInbox(name), `hotbed.rpc.*.${name}.*`],
-    responds: true,
+    subscribe: [ownInbox(name), ...(ANSWERS.includes(name) ? [`hotbed.rpc.*.${name}.*`] : [])],
+    responds: ANSWERS.includes(name),
   };
 }
 
@@ -123,11 +123,6 @@ function usersList(users: readonly BrokerUser[]): string {
     .join('');
 }
 
-/** Replaces the users file as a whole, mode 600. The server takes it at its next reload. */
-export function writeUsersFile(path: string, users: readonly BrokerUser[]): void {
-  writePrivate(path, usersConfig(users));
-}
-
 const fileSchema = z.object({
   services: z.record(z.string(), z.string()),
   tenants: z.record(idSchema, z.object({ producer: z.string(), reader: z.string() })),
@@ -197,7 +192,7 @@ export class BrokerUsers {
 
 function* servicePublishes(app: AppName, tenantIds: readonly string[]): Generator<string> {
   yield '$JS.API.INFO';
-  if (app !== 'relay') yield 'hotbed.rpc.*.*.*';
+  if (app === 'gateway') yield 'hotbed.rpc.*.*.*';
   // Beside allow_responses: a reload of the users (every new tenant) makes the server forget which questions a responder
   // has received, and would silently drop the replies that are on their way.
   if (ANSWERS.includes(app)) yield '_INBOX.*.>';
@@ -208,7 +203,6 @@ function* servicePublishes(app: AppName, tenantIds: readonly string[]): Generato
       for (const call of ['CREATE', 'UPDATE', 'INFO', 'DELETE', 'MSG.GET']) yield `$JS.API.STREAM.${call}.${stream}`;
     }
   }
-  if (app === 'ingest' || app === 'gateway') yield 'hotbed.ingest.*.*';
   if (app === 'ingest') {
     for (const stream of tenantIds.map(ingestStreamName)) {
       for (const call of ['CREATE', 'UPDATE', 'PURGE', 'MSG.DELETE']) yield `$JS.API.STREAM.${call}.${stream}`;

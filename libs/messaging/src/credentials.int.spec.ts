@@ -75,6 +75,29 @@ describe('credentials of the broker', () => {
     }
   });
 
+  it.each([
+    ['gateway', ['HOTBED_DATA', 'HOTBED_REGISTRY']],
+    ['registry', ['HOTBED_ADAPTER', 'HOTBED_REGISTRY']],
+    ['rewarder', ['HOTBED_EXPERIMENT', 'HOTBED_DATA']],
+    ['ingest', ['HOTBED_REGISTRY', 'HOTBED_ROLLOUT']],
+    ['orchestrator', ['HOTBED_EXPERIMENT']],
+    ['gpu-worker', ['HOTBED_DATA']],
+  ] as const)('let %s consume no stream that it has no lane on', async (app, streams) => {
+    const { nats } = await broker.as(app);
+    for (const name of streams) {
+      for (const call of [`CONSUMER.DURABLE.CREATE.${name}.x`, `CONSUMER.MSG.NEXT.${name}.x`, `STREAM.INFO.${name}`]) {
+        await refused(nats, `$JS.API.${call}`);
+      }
+    }
+  });
+
+  it('let only the gateway ask the apps', async () => {
+    for (const app of ['ingest', 'orchestrator', 'rewarder', 'gpu-worker', 'registry', 'relay'] as const) {
+      const { nats } = await broker.as(app);
+      await refused(nats, rpcSubject(tenantA, 'registry', 'who'));
+    }
+  });
+
   it("let nobody listen to another's replies, records or events", async () => {
     const gateway = broker.users.credentials('gateway');
     const clients = [await raw(tenantA, 'producer'), await raw(tenantA, 'reader')];

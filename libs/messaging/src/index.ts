@@ -8,7 +8,6 @@ export {
   readerUser,
   serviceUser,
   usersConfig,
-  writeUsersFile,
   type BrokerUser,
   type ServiceUser,
 } from './broker-users';

@@ -26,7 +26,7 @@ describe('a lane consumer', () => {
 
   beforeAll(async () => {
     admin = await broker.as('admin');
-    service = await broker.as('registry');
+    service = await broker.as('ingest');
     await new EventStreamWriter(admin, DATA).recreate('g1');
     const owner = new Client({ connectionString: db.ownerUrl });
     await owner.connect();
@@ -328,7 +328,7 @@ describe('a lane consumer', () => {
        const wait = (ms: number) => new Promise((r) => setTimeout(r, ms));
        runApp('child', async () => {
          const broker = await Broker.connect({ url: ${JSON.stringify(broker.url)}, name: 'child',
-           ...${JSON.stringify(broker.users.credentials('registry'))} });
+           ...${JSON.stringify(broker.users.credentials('ingest'))} });
          const pool = store.createPool(${JSON.stringify(db.url)}, { applicationName: 'child' });
          const blobs = new store.FileBlobStore({ root: ${JSON.stringify(db.blobFolder)} });
          const lanes = new store.PgConsumerLane(new store.PgTransactions(pool, blobs), blobs);
