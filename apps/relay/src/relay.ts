@@ -74,8 +74,12 @@ export class Relay {
     this.verifyAtMs = Date.now() + (this.parts.verifyEveryMs ?? VERIFY_MS);
     await Promise.all(
       [...this.level].map(async (stream) => {
-        const isIntact = await stream.isIntact().catch(() => false);
-        if (!isIntact) this.fallBehind(stream);
+        try {
+          if (await stream.isIntact()) return;
+        } catch (error) {
+          this.parts.onProblem(stream.name, 'cannot be asked whether it still has everything', error);
+        }
+        this.fallBehind(stream);
       }),
     );
   }
