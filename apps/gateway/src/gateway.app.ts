@@ -4,7 +4,7 @@ import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fa
 import { InvalidInput, Unavailable, toWireError } from '#hotbed/contracts';
 import { LogListener } from '#hotbed/event-store';
 import { Broker } from '#hotbed/messaging';
-import { nestLogger, type AppHost, type CreateApp, type HostedApp } from '#hotbed/runtime';
+import { closeOnFailure, nestLogger, type AppHost, type CreateApp, type HostedApp, type Keep } from '#hotbed/runtime';
 import { EventFeed } from './events/event-feed';
 import { loadGatewayConfig, type GatewayConfig } from './gateway.config';
 import { GatewayModule } from './gateway.module';
@@ -36,9 +36,25 @@ class HttpGateway implements GatewayApp {
   ) {}
 
   async start(): Promise<void> {
+    this.app = await closeOnFailure(async (keep) => {
+      const app = keep(await this.create(keep));
+      app.useGlobalFilters(new DomainErrorFilter());
+      describeApi(app);
+      await this.listen(app);
+      return app;
+    });
+  }
+
+  async stop(): Promise<void> {
+    // Open event feeds would keep the server from closing.
+    this.app?.get(EventFeed).close();
+    await this.app?.close();
+  }
+
+  private async create(keep: Keep): Promise<NestFastifyApplication> {
     const { config, host } = this;
-    const listener = await LogListener.start(config.databaseUrl);
-    const broker = await Broker.connect({ ...config.nats, name: 'gateway' });
+    const listener = keep(await LogListener.start(config.databaseUrl));
+    const broker = keep(await Broker.connect({ ...config.nats, name: 'gateway' }));
     const adapter = new FastifyAdapter({
       bodyLimit: BODY_LIMIT_BYTES,
       requestTimeout: REQUEST_TIMEOUT_MS,
@@ -52,20 +68,11 @@ class HttpGateway implements GatewayApp {
           .end(JSON.stringify({ error: toWireError(refusal) }));
       },
     });
-    this.app = await NestFactory.create<NestFastifyApplication>(
+    return NestFactory.create<NestFastifyApplication>(
       GatewayModule.register(config, { listener, broker }, host),
       adapter,
       { logger: nestLogger(host.logger.child({ app: this.name })), abortOnError: false },
     );
-    this.app.useGlobalFilters(new DomainErrorFilter());
-    describeApi(this.app);
-    await this.listen(this.app);
-  }
-
-  async stop(): Promise<void> {
-    // Open event feeds would keep the server from closing.
-    this.app?.get(EventFeed).close();
-    await this.app?.close();
   }
 
   private async listen(app: NestFastifyApplication): Promise<void> {

@@ -1,6 +1,6 @@
 import { LogListener } from '#hotbed/event-store';
 import { Broker } from '#hotbed/messaging';
-import { nestApp, type CreateApp, type HostedApp } from '#hotbed/runtime';
+import { closeOnFailure, nestApp, type CreateApp, type HostedApp } from '#hotbed/runtime';
 import { loadIngestConfig } from './ingest.config';
 import { IngestModule } from './ingest.module';
 
@@ -11,11 +11,14 @@ export const createIngestApp: CreateApp = (env, host) => {
   return {
     name: 'ingest',
     async start() {
-      const listener = await LogListener.start(config.databaseUrl);
-      const broker = await Broker.connect({ ...config.nats, name: 'ingest' });
-      broker.assertJetStream();
-      app = nestApp('ingest', IngestModule.register(config, { listener, broker }, host), host);
-      await app.start();
+      await closeOnFailure(async (keep) => {
+        const listener = keep(await LogListener.start(config.databaseUrl));
+        const broker = keep(await Broker.connect({ ...config.nats, name: 'ingest' }));
+        broker.assertJetStream();
+        const starting = nestApp('ingest', IngestModule.register(config, { listener, broker }, host), host);
+        await starting.start();
+        app = starting;
+      });
     },
     stop: async () => app?.stop(),
   };

@@ -44,6 +44,17 @@ export class IngestLifecycle
   }
 
   async onApplicationBootstrap(): Promise<void> {
+    try {
+      await this.start();
+    } catch (error) {
+      // Nest ends nothing of an app that did not start.
+      await this.onModuleDestroy();
+      await this.onApplicationShutdown();
+      throw error;
+    }
+  }
+
+  private async start(): Promise<void> {
     const { projection, lanes, records, rpc } = this.parts;
     projection.start();
     await Promise.all(lanes.map((lane) => lane.start()));

@@ -1,6 +1,6 @@
 import { LogListener } from '#hotbed/event-store';
 import { Broker } from '#hotbed/messaging';
-import { nestApp, type CreateApp, type HostedApp } from '#hotbed/runtime';
+import { closeOnFailure, nestApp, type CreateApp, type HostedApp } from '#hotbed/runtime';
 import { loadRegistryConfig } from './registry.config';
 import { RegistryModule } from './registry.module';
 
@@ -11,10 +11,13 @@ export const createRegistryApp: CreateApp = (env, host) => {
   return {
     name: 'registry',
     async start() {
-      const listener = await LogListener.start(config.databaseUrl);
-      const broker = await Broker.connect({ ...config.nats, name: 'registry' });
-      app = nestApp('registry', RegistryModule.register(config, { listener, broker }, host), host);
-      await app.start();
+      await closeOnFailure(async (keep) => {
+        const listener = keep(await LogListener.start(config.databaseUrl));
+        const broker = keep(await Broker.connect({ ...config.nats, name: 'registry' }));
+        const starting = nestApp('registry', RegistryModule.register(config, { listener, broker }, host), host);
+        await starting.start();
+        app = starting;
+      });
     },
     stop: async () => app?.stop(),
   };

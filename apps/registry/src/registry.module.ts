@@ -57,11 +57,18 @@ class RegistryLifecycle
   }
 
   async onApplicationBootstrap(): Promise<void> {
-    await this.projection.catchUp();
-    this.projection.start();
-    this.rpc.start(Object.keys(COMMANDS.registry));
-    // Started means that whoever asks from now on is answered.
-    await this.connections.broker.nats.flush();
+    try {
+      await this.projection.catchUp();
+      this.projection.start();
+      this.rpc.start(Object.keys(COMMANDS.registry));
+      // Started means that whoever asks from now on is answered.
+      await this.connections.broker.flush();
+    } catch (error) {
+      // Nest ends nothing of an app that did not start.
+      await this.onModuleDestroy();
+      await this.onApplicationShutdown();
+      throw error;
+    }
   }
 
   async onModuleDestroy(): Promise<void> {

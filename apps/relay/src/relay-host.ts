@@ -53,7 +53,7 @@ export class RelayHost implements OnApplicationBootstrap, OnModuleDestroy, Befor
       },
     });
     parts.onReconnect(() => this.relay?.verifySoon());
-    parts.host.health.readiness('relay', () => this.assertWorking());
+    parts.host.health.readiness('relay streams', () => this.assertWorking());
   }
 
   onApplicationBootstrap(): void {

@@ -43,7 +43,7 @@ describe('the relay', () => {
     host.onApplicationBootstrap();
     return {
       host,
-      report: async () => (await health.ready()).checks['relay'] ?? '',
+      report: async () => (await health.ready()).checks['relay streams'] ?? '',
       stop: async () => {
         await host.onModuleDestroy();
         await host.beforeApplicationShutdown();

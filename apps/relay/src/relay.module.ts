@@ -1,6 +1,6 @@
 import { Module, type DynamicModule } from '@nestjs/common';
-import { createPool, FileBlobStore, LogListener, PgEventStore, RelayCursors } from '#hotbed/event-store';
-import { Broker, EVENT_STREAMS, EventStreamWriter } from '#hotbed/messaging';
+import { createPool, FileBlobStore, PgEventStore, RelayCursors, type LogListener } from '#hotbed/event-store';
+import { EVENT_STREAMS, EventStreamWriter, type Broker } from '#hotbed/messaging';
 import type { AppHost } from '#hotbed/runtime';
 import { Leadership } from './leadership';
 import type { RelayConfig } from './relay.config';
@@ -9,9 +9,14 @@ import { RelayHost } from './relay-host';
 type Pool = ReturnType<typeof createPool>;
 const POOL = Symbol('pool');
 
+export interface RelayConnections {
+  listener: LogListener;
+  broker: Broker;
+}
+
 @Module({})
 export class RelayModule {
-  static register(config: RelayConfig, host: AppHost): DynamicModule {
+  static register(config: RelayConfig, { listener, broker }: RelayConnections, host: AppHost): DynamicModule {
     const logger = host.logger.child({ app: 'relay' });
     return {
       module: RelayModule,
@@ -25,22 +30,9 @@ export class RelayModule {
               onError: (error) => logger.warn({ err: error }, 'an idle database connection broke'),
             }),
         },
-        { provide: LogListener, useFactory: () => LogListener.start(config.databaseUrl) },
-        {
-          provide: Broker,
-          useFactory: async () => {
-            const broker = await Broker.connect({
-              ...config.nats,
-              name: 'hotbed-relay',
-              onStatus: (line) => logger.info({ line }, 'broker'),
-            });
-            broker.assertJetStream();
-            return broker;
-          },
-        },
         {
           provide: RelayHost,
-          useFactory: (pool: Pool, listener: LogListener, broker: Broker) =>
+          useFactory: (pool: Pool) =>
             new RelayHost({
               store: new PgEventStore(pool, new FileBlobStore({ root: config.blobFolder })),
               cursors: new RelayCursors(pool),
@@ -56,7 +48,7 @@ export class RelayModule {
                 await pool.end();
               },
             }),
-          inject: [POOL, LogListener, Broker],
+          inject: [POOL],
         },
       ],
     };

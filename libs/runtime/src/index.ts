@@ -1,5 +1,6 @@
 export { nestApp, type AppHost, type CreateApp, type HostedApp } from './hosted-app';
 export { runApp } from './run-app';
+export { closeOnFailure, type Keep } from './close-on-failure';
 export { ConfigError, loadConfig, type ConfigShape, type ConfigValues } from './load-config';
 export { VARIABLES, isVariable, type VariableName } from './variables';
 export { integerVariable, processConfigShape, toProcessConfig, type ProcessConfig } from './process-config';

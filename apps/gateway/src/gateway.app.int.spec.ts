@@ -1,0 +1,53 @@
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { Registry } from 'prom-client';
+import { withTestDatabase } from '#hotbed/event-store/testing';
+import { until, withTestBroker } from '#hotbed/messaging/testing';
+import { freePort, Health, silentLogger } from '#hotbed/runtime';
+import { createGatewayApp } from './gateway.app';
+
+jest.setTimeout(60_000);
+
+describe('a gateway that cannot start', () => {
+  const db = withTestDatabase();
+  const broker = withTestBroker();
+
+  const start = async (env: NodeJS.ProcessEnv): Promise<void> => {
+    const { user, password } = broker.users.credentials('gateway');
+    const app = await createGatewayApp(
+      {
+        HOTBED_DATABASE_URL: db.url,
+        HOTBED_BLOB_DIR: db.blobFolder,
+        HOTBED_NATS_URL: broker.url,
+        HOTBED_NATS_USER: user,
+        HOTBED_NATS_PASSWORD: password,
+        HOTBED_HTTP_PORT: '0',
+        ...env,
+      },
+      { logger: silentLogger(), metrics: new Registry(), health: new Health() },
+    );
+    await app.start();
+  };
+  const leavesNothingOpen = () =>
+    until('no session of the gateway is left', async () => {
+      const { rows } = await db.pool.query<{ count: bigint }>(
+        `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> 'hotbed-test'`,
+      );
+      return Number(rows[0]!.count) === 0;
+    });
+
+  it('says that the broker is missing, and closes what it had opened', async () => {
+    const nobody = `nats://127.0.0.1:${await freePort()}`;
+    await expect(start({ HOTBED_NATS_URL: nobody })).rejects.toMatchObject({ code: 'broker_unreachable' });
+    await leavesNothingOpen();
+  });
+
+  it('says that its port is taken, and closes what it had opened', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const { port } = other.address() as { port: number };
+    await expect(start({ HOTBED_HTTP_PORT: String(port) })).rejects.toMatchObject({ code: 'port_in_use' });
+    await leavesNothingOpen();
+    other.close();
+  });
+});
