@@ -10,7 +10,7 @@ import { RECORDS, aSmallExperiment, untilExperiment, untilTrained } from '../sup
 
 jest.setTimeout(300_000);
 
-const STEPS = 30;
+const STEPS = 40;
 /** Long enough that a run is still under way when the end comes, short leases so that recovery is soon. */
 const VARIABLES = { HOTBED_LEASE_TTL_MS: '1000' };
 const STOP_DEADLINE_MS = 45_000;
@@ -60,8 +60,10 @@ describe('a platform whose processes end suddenly in mid-training', () => {
     await startTraining('worker-killed');
     const head = await headNow();
     const killed = platform.workerPid!;
+    const killedAtMs = Date.now();
     process.kill(killed, 'SIGKILL');
     const view = await untilTrained(platform.door(), 'worker-killed');
+    expect(view.steps.at(-1)!.completedAtMs).toBeGreaterThan(killedAtMs);
     expect(platform.workerPid).not.toBe(killed);
     digests.push(await expectWhole(view));
     expect(await verify('--expect-head', head)).toMatchObject({ code: 0, said: { ok: true } });
@@ -71,11 +73,13 @@ describe('a platform whose processes end suddenly in mid-training', () => {
     await startTraining('all-killed');
     const head = await headNow();
     const key = platform.adminKey;
+    const killedAtMs = Date.now();
     expect(await platform.kill()).toEqual({ code: null, signal: 'SIGKILL' });
 
     platform = await RunningPlatform.start(VARIABLES, platform.dataDir);
     expect(platform.adminKey).toBe(key);
     const view = await untilTrained(platform.door(), 'all-killed');
+    expect(view.steps.at(-1)!.completedAtMs).toBeGreaterThan(killedAtMs);
     digests.push(await expectWhole(view));
     expect(await verify('--expect-head', head)).toMatchObject({ code: 0, said: { ok: true } });
     // The same configuration, seeds and records: whatever was killed when, the last state has the same bits.
@@ -87,6 +91,7 @@ describe('a platform whose processes end suddenly in mid-training', () => {
     const head = await headNow();
     const worker = platform.workerPid!;
     const { port } = new URL(platform.databaseUrl);
+    const stoppedAtMs = Date.now();
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<string>((resolve) => (timer = setTimeout(() => resolve('late'), STOP_DEADLINE_MS)));
     expect(await Promise.race([platform.stop(), late])).toEqual({ code: 0, signal: null });
@@ -97,6 +102,7 @@ describe('a platform whose processes end suddenly in mid-training', () => {
 
     platform = await RunningPlatform.start(VARIABLES, platform.dataDir);
     const view = await untilTrained(platform.door(), 'stopped');
+    expect(view.steps.at(-1)!.completedAtMs).toBeGreaterThan(stoppedAtMs);
     expect(await expectWhole(view)).toBe(digests[0]);
     expect(await verify('--expect-head', head)).toMatchObject({ code: 0, said: { ok: true } });
   });
