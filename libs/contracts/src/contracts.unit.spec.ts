@@ -81,6 +81,10 @@ describe('ids and seeds', () => {
     expect(u64Schema.safeParse('18446744073709551615').success).toBe(true);
     expect(u64Schema.safeParse('007').success).toBe(false);
   });
+
+  it.each(['', 'x', '1.5', '-1', '0x10', ' 1', '1e3'])('a seed %j is refused and raises nothing else', (seed) => {
+    expect(u64Schema.safeParse(seed).error?.issues).toHaveLength(1);
+  });
 });
 
 describe('commands', () => {

@@ -23,7 +23,11 @@ export const aliasSchema = nameSchema.refine(
 /** Positions, stream versions, operation indices, seeds: unsigned 64-bit integers as decimal strings. */
 export const u64Schema = z
   .string()
-  .regex(/^(0|[1-9][0-9]{0,19})$/, 'expected an unsigned 64-bit integer as a decimal string')
+  .regex(/^(0|[1-9][0-9]{0,19})$/, {
+    error: 'expected an unsigned 64-bit integer as a decimal string',
+    // What follows reads it as a number.
+    abort: true,
+  })
   .refine((s) => BigInt(s) <= 0xffffffffffffffffn, 'exceeds 64 bits');
 
 /** Lower-case hex SHA-256. */

@@ -18,8 +18,9 @@ const BATCH = 200;
 const RECHECK_MS = 2_000;
 /** A comment line now and then keeps proxies from closing a quiet connection. */
 const HEARTBEAT_MS = 15_000;
-/** Open feeds per process. */
+/** Open feeds per process, and of one tenant: nobody takes the others' places. */
 const MAX_FEEDS = 256;
+export const MAX_FEEDS_PER_TENANT = 32;
 
 export interface FeedOptions {
   after: bigint;
@@ -29,7 +30,8 @@ export interface FeedOptions {
 /** Follows the log for one tenant and writes what it sees as server-sent events. */
 @Injectable()
 export class EventFeed {
-  private open = 0;
+  /** Open feeds by tenant. */
+  private readonly open = new Map<string, number>();
   private closing = false;
 
   constructor(
@@ -37,32 +39,32 @@ export class EventFeed {
     @Inject(LOG_WATCH) private readonly watch: LogWatch,
   ) {}
 
-  /** @throws InvalidInput naming `after` or `types` */
-  async options(after: string | undefined, types: string | undefined): Promise<FeedOptions> {
-    if (after !== undefined && !u64Schema.safeParse(after).success) {
-      throw new InvalidInput([{ path: 'after', message: 'expected a log position' }]);
+  /**
+   * Takes a place, which `write` gives back. @throws InvalidInput naming `after` or `types`; TooMany `too_many_feeds`
+   */
+  async enter(tenantId: string, after: unknown, types: string | string[] | undefined): Promise<FeedOptions> {
+    const position = u64Schema.optional().safeParse(after);
+    if (!position.success) throw new InvalidInput([{ path: 'after', message: 'expected a log position' }]);
+    const wanted = typesOf(types);
+    this.takePlace(tenantId);
+    try {
+      return {
+        after: position.data === undefined ? (await this.events.head()).position : BigInt(position.data),
+        types: wanted,
+      };
+    } catch (error) {
+      this.givePlaceBack(tenantId);
+      throw error;
     }
-    const wanted = types?.split(',') ?? null;
-    const unknown = wanted?.find((type) => !isEventType(type));
-    if (unknown !== undefined) throw new InvalidInput([{ path: 'types', message: `no event type "${unknown}"` }]);
-    if (this.open >= MAX_FEEDS) {
-      throw new DomainError('TooMany', 'too_many_feeds', 'too many open event feeds; close one', {
-        retryAfterMs: 5_000,
-      });
-    }
-    return {
-      after: after === undefined ? (await this.events.head()).position : BigInt(after),
-      types: wanted === null ? null : new Set(wanted),
-    };
   }
 
+  /** To one that has entered, until it leaves. */
   async write(
     tenantId: string,
     options: FeedOptions,
     request: IncomingMessage,
     response: ServerResponse,
   ): Promise<void> {
-    this.open += 1;
     try {
       response.writeHead(200, {
         'content-type': 'text/event-stream',
@@ -72,7 +74,7 @@ export class EventFeed {
       response.flushHeaders();
       await this.follow(tenantId, options, request, response);
     } finally {
-      this.open -= 1;
+      this.givePlaceBack(tenantId);
       response.end();
     }
   }
@@ -83,9 +85,29 @@ export class EventFeed {
     this.watch.changed();
   }
 
+  /** Counted before anything is waited for: of many that come at once no more get in than there are places. */
+  private takePlace(tenantId: string): void {
+    const own = this.open.get(tenantId) ?? 0;
+    const all = [...this.open.values()].reduce((sum, n) => sum + n, 0);
+    if (own >= MAX_FEEDS_PER_TENANT || all >= MAX_FEEDS) {
+      throw new DomainError('TooMany', 'too_many_feeds', 'too many open event feeds; close one', {
+        retryAfterMs: 5_000,
+      });
+    }
+    this.open.set(tenantId, own + 1);
+  }
+
+  private givePlaceBack(tenantId: string): void {
+    const rest = (this.open.get(tenantId) ?? 0) - 1;
+    if (rest > 0) this.open.set(tenantId, rest);
+    else this.open.delete(tenantId);
+  }
+
   private async follow(tenantId: string, options: FeedOptions, request: IncomingMessage, response: ServerResponse) {
     let { after } = options;
     let lastWriteMs = Date.now();
+    // A client that goes wakes its feed, so that its place is free at once.
+    response.once('close', () => this.watch.changed());
     while (!request.destroyed && !response.destroyed && !this.closing) {
       const change = this.watch.next(RECHECK_MS);
       const batch = await this.events.readAll({ after, limit: BATCH });
@@ -102,6 +124,15 @@ export class EventFeed {
       if (batch.length < BATCH) await change;
     }
   }
+}
+
+/** A query may name a parameter twice; then it is a list. */
+function typesOf(types: string | string[] | undefined): ReadonlySet<string> | null {
+  if (types === undefined) return null;
+  const wanted = [types].flat().flatMap((text) => text.split(','));
+  const unknown = wanted.find((type) => !isEventType(type));
+  if (unknown !== undefined) throw new InvalidInput([{ path: 'types', message: `no event type "${unknown}"` }]);
+  return new Set(wanted);
 }
 
 function serverSentEvent(event: AnyStoredEvent): string {

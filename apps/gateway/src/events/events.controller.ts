@@ -35,11 +35,11 @@ export class EventsController {
   async stream(
     @FromCaller() caller: Caller,
     @Headers('last-event-id') lastEventId: string | undefined,
-    @Query() query: { after?: string; types?: string },
+    @Query() query: { after?: string; types?: string | string[] },
     @Req() request: FastifyRequest,
     @Res() reply: FastifyReply,
   ): Promise<void> {
-    const options = await this.feed.options(lastEventId ?? query.after, query.types);
+    const options = await this.feed.enter(caller.tenantId, lastEventId ?? query.after, query.types);
     reply.hijack();
     await this.feed.write(caller.tenantId, options, request.raw, reply.raw);
   }

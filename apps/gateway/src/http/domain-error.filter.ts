@@ -15,6 +15,9 @@ export const HTTP_STATUS: Record<ErrorKind, number> = {
   EngineFault: 502,
 };
 
+/** Kinds that pass with time, where the error itself does not say how much. */
+const RETRY_AFTER_MS: Partial<Record<ErrorKind, number>> = { TooMany: 1_000, Unavailable: 1_000 };
+
 /** Every error leaves as `{error: {kind, code, message, fields, ...}}`; a bug leaves its text in the log only. */
 @Catch()
 export class DomainErrorFilter implements ExceptionFilter {
@@ -32,9 +35,8 @@ export class DomainErrorFilter implements ExceptionFilter {
       void reply.status(500).send({ error: toWireError(error) });
       return;
     }
-    if (translated.retryAfterMs !== null) {
-      void reply.header('retry-after', Math.max(1, Math.ceil(translated.retryAfterMs / 1000)));
-    }
+    const retryAfterMs = translated.retryAfterMs ?? RETRY_AFTER_MS[translated.kind];
+    if (retryAfterMs !== undefined) void reply.header('retry-after', Math.max(1, Math.ceil(retryAfterMs / 1000)));
     if (translated.kind === 'Unauthenticated') void reply.header('www-authenticate', 'Bearer');
     void reply.status(HTTP_STATUS[translated.kind]).send({ error: toWireError(translated) });
   }
