@@ -509,6 +509,30 @@ describe('a trigger by hand', () => {
   });
 });
 
+describe('the log', () => {
+  it('says whose key asked, or else that ingest acted', async () => {
+    const actor = `key:${newId()}`;
+    const inName = <C extends Command>(command: C, body: CommandInput<'ingest', C>) =>
+      client.request<CommandReply<'ingest', C>>(tenantId, 'ingest', command, body, { actor });
+    const { dataStreamId } = await inName('create-data-stream', { name: 'named' });
+    const experimentId = await anExperiment(dataStreamId, { kind: 'manual' });
+    await inName('append-records', { dataStream: dataStreamId, records: [record('by key')] });
+    await records(dataStreamId, 1);
+    await publish(dataStreamId, { prompt: 'by producer' });
+    await until('taken', async () => (await promptsOf(dataStreamId)).length === 3);
+    await handled(streamId('experiment', experimentId));
+    await inName('trigger-training', { experiment: experimentId });
+    const events = await db.store.readStream(streamId('data-stream', dataStreamId));
+    expect(events.map((e) => [e.type, e.actor])).toEqual([
+      ['DataStreamCreated', actor],
+      ['RecordReceived', actor],
+      ['RecordReceived', 'app:ingest'],
+      ['RecordReceived', `producer:${tenantId}`],
+      ['TrainingTriggered', actor],
+    ]);
+  });
+});
+
 describe('a restart of ingest', () => {
   it('in the middle of a stream of records loses none and doubles none', async () => {
     const dataStream = await aDataStream();
