@@ -45,7 +45,6 @@ describe('the demo with two tenants and four steps', () => {
       lineage: true,
     });
     expect(report.seconds).toBeGreaterThan(0);
-    // Progress is for people and must not be in the way of programs.
     expect(stderr).not.toContain('FAILED');
   });
 });

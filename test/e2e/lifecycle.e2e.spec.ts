@@ -167,7 +167,6 @@ describe('an auditor with a head that was seen', () => {
   });
 });
 
-/** A zombie has ended; its parent is gone or has not collected it yet. */
 function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
