@@ -146,6 +146,12 @@ export class BrokerUsers {
     return users;
   }
 
+  /** A tenant's users as the file has them now, or null; changes nothing. */
+  static readTenant(path: string, tenantId: string): ReturnType<BrokerUsers['tenant']> {
+    if (!existsSync(path)) return null;
+    return new BrokerUsers(path, fileSchema.parse(JSON.parse(readFileSync(path, 'utf8')))).tenant(tenantId);
+  }
+
   credentials(service: ServiceUser): { user: string; password: string } {
     return { user: service, password: this.data.services[service]! };
   }

@@ -16,6 +16,7 @@ import { text, type Broker } from './broker';
 import { ensureConsumer } from './event-streams';
 import { noObserver, type ConsumerObserver } from './consumer-observer';
 import { confirmAck, PullLoop } from './pull-loop';
+import { ResumedLanes } from './resumed-lanes';
 
 export interface LaneConsumerDefinition {
   /** Stable for ever: name of the durable consumer and of its lanes, for example `rewarder-rollouts`. */
@@ -75,9 +76,8 @@ export class LaneConsumer {
   private acknowledging = 0;
   private stopping = false;
   private idle: (() => void) | undefined;
-  private looking: NodeJS.Timeout | undefined;
-  private couldLook = true;
   private readonly loop: PullLoop;
+  private readonly resumed: ResumedLanes;
   private readonly concurrency: number;
   private readonly observer: ConsumerObserver;
   private readonly onProblem: (line: string, error?: unknown) => void;
@@ -114,45 +114,29 @@ export class LaneConsumer {
       onMessage: (message) => this.receive(message),
       onProblem: (line, error) => this.onProblem(`${definition.name}: ${line}`, error),
     });
+    this.resumed = new ResumedLanes({
+      find: () => ports.deadLetter.resumed(definition.name),
+      workOff: (lane) => this.workOff(lane),
+      everyMs: definition.lookForResumedMs ?? LOOK_FOR_RESUMED_MS,
+      onProblem: (line, error) => this.onProblem(`${definition.name}: ${line}`, error),
+    });
   }
 
   /** @throws InvalidInput when the durable consumer exists with another configuration */
   async start(): Promise<void> {
     await this.loop.start();
-    this.lookForResumedLater();
+    this.resumed.start();
   }
 
   /** Stops pulling, finishes the lanes at work, gives back what waits. Resolves when nothing is held. */
   async stop(): Promise<void> {
     this.stopping = true;
-    clearTimeout(this.looking);
     this.loop.stop();
     this.ready.length = 0;
     for (const lane of this.lanes.values()) for (const { message } of lane.waiting.splice(0)) this.giveBack(message, 0);
+    await this.resumed.stop();
     if (this.running + this.acknowledging > 0) await new Promise<void>((resolve) => (this.idle = resolve));
     this.loop.end();
-  }
-
-  private lookForResumedLater(): void {
-    if (this.stopping) return;
-    this.looking = setTimeout(() => {
-      void this.workOnResumed().finally(() => this.lookForResumedLater());
-    }, this.definition.lookForResumedMs ?? LOOK_FOR_RESUMED_MS);
-  }
-
-  private async workOnResumed(): Promise<void> {
-    this.running += 1;
-    try {
-      for (const resumed of await this.ports.deadLetter.resumed(this.definition.name)) await this.workOff(resumed);
-      this.couldLook = true;
-    } catch (error) {
-      // Once for each outage of the database, which others report as well.
-      if (this.couldLook) this.onProblem(`${this.definition.name}: resumed lanes cannot be looked for`, error);
-      this.couldLook = false;
-    }
-    this.running -= 1;
-    this.tellIdle();
-    this.runReady();
   }
 
   /** One event at a time from the one that failed on, so that the right version is named should it fail again. */
@@ -169,6 +153,11 @@ export class LaneConsumer {
       await this.failed(streamId, lane, [], version, error);
     }
     lane.running = false;
+    this.goOn(streamId, lane);
+    this.runReady();
+  }
+
+  private goOn(streamId: string, lane: LaneQueue): void {
     if (lane.waiting.length > 0 && !this.stopping) this.ready.push(streamId);
     else if (lane.waiting.length === 0 && lane.failure === null) this.lanes.delete(streamId);
   }
@@ -207,8 +196,7 @@ export class LaneConsumer {
       void this.runLane(streamId, lane).finally(() => {
         lane.running = false;
         this.running -= 1;
-        if (lane.waiting.length > 0 && !this.stopping) this.ready.push(streamId);
-        else if (lane.waiting.length === 0 && lane.failure === null) this.lanes.delete(streamId);
+        this.goOn(streamId, lane);
         this.tellIdle();
         this.runReady();
       });

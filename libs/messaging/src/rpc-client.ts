@@ -32,7 +32,9 @@ export class RpcClient {
     body: unknown,
     options: RequestOptions = {},
   ): Promise<T> {
-    const data = JSON.stringify(body ?? {});
+    // Without a connection the question would wait in a buffer until its time-out.
+    this.broker.assertConnected();
+    const data = bodyText(body);
     if (Buffer.byteLength(data) > RPC_LIMIT_BYTES) {
       throw new InvalidInput([{ path: 'body', message: `is larger than ${RPC_LIMIT_BYTES} bytes` }]);
     }
@@ -50,6 +52,15 @@ export class RpcClient {
     const reply = replySchema.parse(answer.json());
     if (!reply.ok) throw fromWireError(reply.error);
     return reply.result as T;
+  }
+}
+
+/** @throws InvalidInput for what JSON cannot say, such as nesting deeper than the stack */
+function bodyText(body: unknown): string {
+  try {
+    return JSON.stringify(body ?? {});
+  } catch (error) {
+    throw new InvalidInput([{ path: 'body', message: `cannot be sent: ${text(error)}` }]);
   }
 }
 

@@ -22,8 +22,8 @@ export interface TestBroker {
   stopServer(): Promise<void>;
   /** kill -9. */
   killServer(): Promise<void>;
-  /** On the same port and data; `wiped` = with its data gone. */
-  startServer(options?: { wiped?: boolean }): Promise<void>;
+  /** On the same port and data; `wiped` = with its data gone, `maxFileStore` = with so many bytes of disk. */
+  startServer(options?: { wiped?: boolean; maxFileStore?: number }): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -35,8 +35,8 @@ export async function startTestBroker(): Promise<TestBroker> {
   const users = BrokerUsers.open(join(folder, 'users.json'));
   const port = await freePort();
   const dataDir = join(folder, 'nats');
-  const start = (): Promise<NatsServer> =>
-    startNatsServer({ dataDir, toolsDir: TOOLS, usersConfig: users.config(), port, syncAlways: false });
+  const start = (limits: { maxFileStore?: number } = {}): Promise<NatsServer> =>
+    startNatsServer({ dataDir, toolsDir: TOOLS, usersConfig: users.config(), port, syncAlways: false, ...limits });
   let server = await start();
   let isRunning = true;
   const brokers: Broker[] = [];
@@ -65,7 +65,8 @@ export async function startTestBroker(): Promise<TestBroker> {
     killServer: () => end('kill'),
     async startServer(options = {}) {
       if (options.wiped === true) rmSync(join(dataDir, 'jetstream'), { recursive: true, force: true });
-      server = await start();
+      const { maxFileStore } = options;
+      server = await start(maxFileStore === undefined ? {} : { maxFileStore });
       isRunning = true;
     },
     async close() {
