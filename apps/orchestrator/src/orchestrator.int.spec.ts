@@ -118,7 +118,7 @@ describe('an experiment by request/reply and broker', () => {
     [{ loss: { name: 'cross_entropy' } }, 'loss.name'],
     [{ reward: { verifier: 'nobody', config: {} } }, 'reward.verifier'],
     [{ reward: { verifier: 'regular_expression', config: { pattern: '(' } } }, 'reward.config.pattern'],
-    [{ reward: { verifier: 'file', config: { path: '/nowhere.mjs' } } }, 'reward.config.path'],
+    [{ reward: { verifier: 'file', config: { path: '/nowhere.mjs' } } }, 'reward.verifier'],
   ])('refuses %j, naming %s, and changes nothing', async (settings, field) => {
     const before = await db.store.head();
     await expect(create({ name: 'refused', ...(settings as object) })).rejects.toMatchObject({

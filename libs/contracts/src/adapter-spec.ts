@@ -6,7 +6,7 @@ export const TARGET_MODULE_NAMES = ['q', 'k', 'v', 'o', 'gate', 'up', 'down', 'l
 /** What an adapter is made from. Two equal specs on one base give equal bytes. */
 export const adapterSpecSchema = z.object({
   rank: z.number().int().min(1).max(256),
-  alpha: z.number().positive().max(65536),
+  alpha: z.number().min(1e-6).max(65536),
   rslora: z.boolean(),
   /** In the order of TARGET_MODULE_NAMES, no duplicates. */
   targets: z

@@ -56,13 +56,13 @@ export type DatumPayload = z.infer<typeof datumSchema>;
 
 /** Hyper-parameters of one AdamW step, fp64. Strict, as the loss is. */
 export const adamSchema = z.strictObject({
-  learningRate: z.number().nonnegative(),
+  learningRate: z.number().nonnegative().max(1e6),
   beta1: z.number().min(0).lt(1),
   beta2: z.number().min(0).lt(1),
-  eps: z.number().positive(),
-  weightDecay: z.number().nonnegative(),
+  eps: z.number().min(1e-30).max(1),
+  weightDecay: z.number().nonnegative().max(1e6),
   /** 0 = no clipping. */
-  gradClipNorm: z.number().nonnegative(),
+  gradClipNorm: z.number().nonnegative().max(1e30),
 });
 export type AdamPayload = z.infer<typeof adamSchema>;
 

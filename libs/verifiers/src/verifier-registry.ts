@@ -19,8 +19,8 @@ export type FoundVerifier =
 
 /**
  * The verifier that a reward names, with its configuration checked and its defaults filled in.
- * @param verifierFolder own verifiers by name (`<name>.mjs`). Where it is set, files given by path must lie in it: a tenant
- *   must not run whatever else is on the machine. null = no folder, any path
+ * @param verifierFolder own verifiers by name (`<name>.mjs`); files given by path must lie in it, too: a tenant must not run
+ *   whatever else is on the machine. null = no own verifiers
  * @throws InvalidInput naming `reward.verifier` or the field of `reward.config`
  */
 export async function findVerifier(reward: RewardPayload, verifierFolder: string | null): Promise<FoundVerifier> {
@@ -30,6 +30,14 @@ export async function findVerifier(reward: RewardPayload, verifierFolder: string
   }
   if (reward.verifier === FILE_VERIFIER) {
     const { path, ...config } = parseInput(fileConfig, reward.config, 'reward.config');
+    if (verifierFolder === null) {
+      throw new InvalidInput([
+        {
+          path: 'reward.verifier',
+          message: 'own verifiers are off; the operator allows a folder with HOTBED_VERIFIER_DIR',
+        },
+      ]);
+    }
     if (!(await isVerifierFile(path))) {
       throw new InvalidInput([
         {
@@ -38,7 +46,7 @@ export async function findVerifier(reward: RewardPayload, verifierFolder: string
         },
       ]);
     }
-    if (verifierFolder !== null && !(await liesIn(verifierFolder, path))) {
+    if (!(await liesIn(verifierFolder, path))) {
       throw new InvalidInput([
         { path: 'reward.config.path', message: `"${path}" is not in the folder of verifiers, HOTBED_VERIFIER_DIR` },
       ]);
@@ -49,8 +57,7 @@ export async function findVerifier(reward: RewardPayload, verifierFolder: string
   if (path !== null && (await isVerifierFile(path))) return { kind: 'own', path, config: reward.config };
   const names = [
     ...BUILT_IN_VERIFIERS.map((known) => known.name),
-    FILE_VERIFIER,
-    ...(await ownVerifierNames(verifierFolder)),
+    ...(verifierFolder === null ? [] : [FILE_VERIFIER, ...(await ownVerifierNames(verifierFolder))]),
   ];
   throw new InvalidInput([
     { path: 'reward.verifier', message: `no verifier "${reward.verifier}"; known: ${names.join(', ')}` },

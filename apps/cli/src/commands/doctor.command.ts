@@ -57,17 +57,24 @@ async function configuration(): Promise<Finding> {
   }
 }
 
+/** Where data goes, not where the program lies. */
 async function disk(): Promise<Finding> {
-  const { bavail, bsize } = await statfs(ROOT);
-  const writable = await access(ROOT, constants.W_OK).then(
+  const folders = [process.env['HOTBED_DATA_DIR'] ?? ROOT, process.env['HOTBED_BLOB_DIR']].flatMap((f) => f ?? []);
+  const findings = await Promise.all(folders.map(diskOf));
+  return { ok: findings.every((f) => f.ok), name: 'disk', text: findings.map((f) => f.text).join('; ') };
+}
+
+async function diskOf(folder: string): Promise<{ ok: boolean; text: string }> {
+  const stats = await statfs(folder).catch(() => null);
+  if (stats === null) return { ok: true, text: `${folder} is made at the first start` };
+  const writable = await access(folder, constants.W_OK).then(
     () => true,
     () => false,
   );
-  const free = (bavail * bsize) / GIB;
+  const free = (stats.bavail * stats.bsize) / GIB;
   return {
     ok: writable && free > 1,
-    name: 'disk',
-    text: `${free.toFixed(1)} GiB free${writable ? '' : ', not writable'}`,
+    text: `${free.toFixed(1)} GiB free in ${folder}${writable ? '' : ', not writable'}`,
   };
 }
 

@@ -20,6 +20,7 @@ interface CreateOptions {
   learningRate?: string;
   seed?: string;
   maxTokens?: string;
+  checkpointEverySteps?: string;
   trigger?: string;
 }
 
@@ -42,6 +43,7 @@ export function addExperimentsCommands(program: Command, api: () => ApiClient): 
     .option('--learning-rate <x>')
     .option('--seed <n>')
     .option('--max-tokens <n>', 'longest completion')
+    .option('--checkpoint-every-steps <n>', 'a version every so many steps')
     .option('--trigger <policy>', 'manual, count:<records> or interval:<seconds>', 'manual')
     .option('--config <file>', 'JSON file with any field of POST /v1/experiments; options above win')
     .action(async (name: string, options: CreateOptions) => {
@@ -112,6 +114,7 @@ export function createBody(name: string, options: CreateOptions): Record<string,
     ...number('steps', options.steps),
     ...number('learning-rate', options.learningRate),
     ...number('max-tokens', options.maxTokens),
+    ...number('checkpoint-every-steps', options.checkpointEverySteps),
     ...(options.seed === undefined ? {} : { seed: options.seed }),
     ...(options.trigger === undefined ? {} : { trigger: triggerOf(options.trigger) }),
     reward: { verifier: options.verifier, config: parseJson('--verifier-config', options.verifierConfig ?? '{}') },

@@ -1,6 +1,12 @@
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
-import { InvalidInput, type CommandReply, type DataStreamView } from '#hotbed/contracts';
+import {
+  InvalidInput,
+  parseInput,
+  recordContentSchema,
+  type CommandReply,
+  type DataStreamView,
+} from '#hotbed/contracts';
 import { segment, type ApiClient } from '../api/api-client';
 import { print } from '../terminal/print';
 import { table } from '../terminal/table';
@@ -50,7 +56,7 @@ export function addStreamsCommands(program: Command, api: () => ApiClient): void
 
   streams
     .command('show <stream>')
-    .description('one data stream and its newest subject')
+    .description('one data stream and the subject of its producers')
     .action(async (stream: string) => {
       const view = await api().get<DataStreamView>(`/v1/streams/${segment(stream)}`);
       print(
@@ -89,6 +95,8 @@ function recordOfLine(line: string, where: string): FileRecord {
     throw new InvalidInput([{ path: where, message: 'expected an object like {"prompt": "...", "answer": "..."}' }]);
   }
   const { key, ...content } = value as Record<string, unknown>;
+  // Checked here as well, so that a wrong line is named before anything is sent.
+  parseInput(recordContentSchema, content, where);
   if (key !== undefined && typeof key !== 'string')
     throw new InvalidInput([{ path: `${where} key`, message: 'expected text' }]);
   return { key: key ?? null, content };

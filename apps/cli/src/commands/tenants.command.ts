@@ -1,6 +1,9 @@
 import type { Command } from 'commander';
-import type { ApiClient } from '../api/api-client';
-import { segment } from '../api/api-client';
+import { join } from 'node:path';
+import { DomainError } from '#hotbed/contracts';
+import { BrokerUsers } from '#hotbed/messaging';
+import { segment, type ApiClient } from '../api/api-client';
+import { loadPlatformConfig } from '../platform/platform.config';
 import { print } from '../terminal/print';
 
 export function addTenantsCommands(program: Command, api: () => ApiClient): void {
@@ -15,5 +18,30 @@ export function addTenantsCommands(program: Command, api: () => ApiClient): void
         label: 'first key',
       });
       print({ tenantId, name, key }, () => `tenant ${name} (${tenantId})\nAPI key ${key}  (shown once)`);
+    });
+
+  tenants
+    .command('broker <name>')
+    .description(
+      "a tenant's users at the platform's own NATS server: producer (publishes records), reader (asks the registry)",
+    )
+    .action(async (name: string) => {
+      const { tenantId } = await api().post<{ tenantId: string }>('/v1/tenants', { name });
+      const file = join(loadPlatformConfig(process.env).dataDir, 'secrets', 'broker-users.json');
+      const users = BrokerUsers.readTenant(file, tenantId);
+      if (users === null) {
+        throw new DomainError(
+          'NotFound',
+          'no_broker_users',
+          `${file} has no users of ${name}; ask on the platform's machine`,
+        );
+      }
+      print({ tenantId, ...users }, () =>
+        [
+          `producer  ${users.producer.user}  ${users.producer.password}  publishes on hotbed.ingest.${tenantId}.<stream id>`,
+          `reader    ${users.reader.user}  ${users.reader.password}  asks hotbed.rpc.${tenantId}.registry.*`,
+          'inbox prefix: _INBOX.<user>',
+        ].join('\n'),
+      );
     });
 }

@@ -3,6 +3,7 @@ import { BrokerUsers, SERVICE_USERS, type ServiceUser } from '#hotbed/messaging'
 import { FileBlobStore, LogListener, PgEventStore, createPool } from '#hotbed/event-store';
 import { startNatsServer, writePrivateFile, type DataFolder, type Logger, type NatsServer } from '#hotbed/runtime';
 import type { PlatformConfig } from './platform.config';
+import { ServiceKeeper } from './service-keeper';
 
 export interface Credentials {
   user: string;
@@ -37,14 +38,17 @@ export async function startBroker(
   const credentialsFile = join(folder.secrets, 'broker-credentials.json');
   const services = SERVICE_USERS.map((service) => [service, users.credentials(service).password]);
   writePrivateFile(credentialsFile, `${JSON.stringify(Object.fromEntries(services), null, 2)}\n`);
-  const server = await startNatsServer({
-    dataDir: folder.nats,
-    toolsDir: config.toolsDir,
-    usersConfig: users.config(),
-    port: config.natsPort,
-    onProgress,
-  });
-  const follower = await TenantUsers.start(server, users, databaseUrl, folder.blobs, (error) =>
+  const start = (port: number) =>
+    startNatsServer({
+      dataDir: folder.nats,
+      toolsDir: config.toolsDir,
+      usersConfig: users.config(),
+      port,
+      onProgress,
+    });
+  const server = await start(config.natsPort);
+  const keeper = new ServiceKeeper('NATS', server, () => start(server.port), logger, onProgress);
+  const follower = await TenantUsers.start(keeper, users, databaseUrl, folder.blobs, (error) =>
     logger.warn({ err: error }, 'new tenants could not be given users at the broker; trying again'),
   );
   return {
@@ -57,7 +61,7 @@ export async function startBroker(
     },
     async stop() {
       await follower.stop();
-      await server.stop();
+      await keeper.stop();
     },
   };
 }
@@ -79,7 +83,7 @@ class TenantUsers {
   private changing: Promise<void> = Promise.resolve();
 
   private constructor(
-    private readonly server: NatsServer,
+    private readonly server: ServiceKeeper<NatsServer>,
     private readonly users: BrokerUsers,
     private readonly events: PgEventStore,
     private readonly listener: LogListener,
@@ -88,7 +92,7 @@ class TenantUsers {
   ) {}
 
   static async start(
-    server: NatsServer,
+    server: ServiceKeeper<NatsServer>,
     users: BrokerUsers,
     databaseUrl: string,
     blobFolder: string,
@@ -107,7 +111,7 @@ class TenantUsers {
   add(tenantIds: readonly string[]): Promise<void> {
     const change = this.changing.then(async () => {
       const changed = tenantIds.map((tenantId) => this.users.addTenant(tenantId)).some(Boolean);
-      if (changed) await this.server.reloadUsers(this.users.config());
+      if (changed) await this.server.current.reloadUsers(this.users.config());
     });
     this.changing = change.catch(() => undefined);
     return change;

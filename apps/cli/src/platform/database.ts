@@ -1,7 +1,8 @@
 import { Unavailable } from '#hotbed/contracts';
 import { migrate } from '#hotbed/event-store';
-import { startEmbeddedPostgres, type DataFolder } from '#hotbed/runtime';
+import { startEmbeddedPostgres, type DataFolder, type Logger } from '#hotbed/runtime';
 import type { PlatformConfig } from './platform.config';
+import { ServiceKeeper } from './service-keeper';
 
 export interface PlatformDatabase {
   url: string;
@@ -13,11 +14,15 @@ export interface PlatformDatabase {
 export async function startDatabase(
   config: PlatformConfig,
   folder: DataFolder,
+  logger: Logger,
   onProgress: (line: string) => void,
 ): Promise<PlatformDatabase> {
   if (config.database !== null) return { ...config.database, stop: () => Promise.resolve() };
   onProgress('starting PostgreSQL');
-  return startEmbeddedPostgres({ dataDir: folder.postgres, port: config.postgresPort });
+  const start = (port: number) => startEmbeddedPostgres({ dataDir: folder.postgres, port });
+  const server = await start(config.postgresPort);
+  const keeper = new ServiceKeeper('PostgreSQL', server, () => start(server.port), logger, onProgress);
+  return { url: server.url, ownerUrl: server.ownerUrl, stop: () => keeper.stop() };
 }
 
 /** @throws Unavailable naming address and variable of a database from outside that does not answer */

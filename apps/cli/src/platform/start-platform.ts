@@ -82,7 +82,7 @@ async function boot(config: PlatformConfig, env: NodeJS.ProcessEnv, context: Boo
   };
 
   keep('lock', lockDataFolder(folder.root));
-  const database = keep('database', await startDatabase(config, folder, onProgress));
+  const database = keep('database', await startDatabase(config, folder, logger, onProgress));
   writePrivateFile(join(folder.secrets, 'database-url'), `${database.url}\n`);
   await migrateDatabase(database, config);
   const broker = keep('broker', await startBroker(config, folder, database.url, logger, onProgress));

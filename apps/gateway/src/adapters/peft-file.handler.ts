@@ -1,6 +1,7 @@
+import { createHash } from 'node:crypto';
 import { createReadStream, type ReadStream } from 'node:fs';
 import { Inject, Injectable } from '@nestjs/common';
-import { NotFound, type BlobStore } from '#hotbed/contracts';
+import { DomainError, NotFound, type BlobStore } from '#hotbed/contracts';
 import { COMMANDS_PORT, type Asker, type Commands } from '../http/commands';
 import { parseAdapterRef } from './adapter-ref';
 
@@ -32,6 +33,20 @@ export class PeftFileHandler {
       throw new NotFound('file', file, 'a version has adapter_model.safetensors and adapter_config.json');
     }
     const path = await this.blobs.pathOf(asker.tenantId, blob.digest);
+    await assertIntact(path, blob.digest);
     return { ...blob, stream: createReadStream(path) };
   }
+}
+
+/** A version never changes (A6): bytes that are not what the log says are refused, not served. */
+async function assertIntact(path: string, digest: string): Promise<void> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);
+  if (hash.digest('hex') === digest) return;
+  throw new DomainError(
+    'IllegalState',
+    'file_corrupt',
+    `the stored file does not have digest ${digest}; restore it from a backup, or derive it again: hotbed audit rederive`,
+    { context: { digest } },
+  );
 }

@@ -48,7 +48,7 @@ describe('an own verifier', () => {
     expect(byPath.verdicts).toEqual(expected);
   });
 
-  it('given by path lies in the folder, where there is one', async () => {
+  it('given by path lies in the folder of the operator, and is refused where there is none', async () => {
     const elsewhere = await mkdtemp(join(tmpdir(), 'hotbed-elsewhere-'));
     try {
       const path = join(elsewhere, 'one.mjs');
@@ -58,9 +58,9 @@ describe('an own verifier', () => {
         code: 'verifier_not_usable',
         message: expect.stringContaining('HOTBED_VERIFIER_DIR') as string,
       });
-      const anywhere = new Judge(null);
-      expect((await anywhere.judge(reward, completions)).verdicts).toHaveLength(2);
-      await anywhere.close();
+      const without = new Judge(null);
+      await expect(without.judge(reward, completions)).rejects.toMatchObject({ code: 'verifier_not_usable' });
+      await without.close();
     } finally {
       await rm(elsewhere, { recursive: true });
     }

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { adapterSpecSchema } from '../adapter-spec';
+import { adamSchema } from '../operation';
 import { grpoSchema, rewardSchema, triggerSchema } from '../events/experiment.events';
 import { aliasSchema, digestSchema, idSchema, nameSchema, u64Schema } from '../ids';
 import { samplingSchema } from '../sampling';
@@ -72,46 +73,56 @@ export const experimentViewSchema = experimentSummarySchema.extend({
 });
 export type ExperimentView = z.infer<typeof experimentViewSchema>;
 
+/** Rollouts of one step: they are one durable request, and a cancelled experiment still has its last one answered. */
+export const MAX_STEP_ROLLOUTS = 16_384;
+
 /** Same defaults for every door: CLI, HTTP, NATS. */
-export const createExperimentRequest = z.strictObject({
-  name: nameSchema,
-  /** Data stream by name or id. */
-  dataStream: refSchema,
-  /** Base by name or digest; null = the only one that is loaded. */
-  base: z.string().max(128).nullable().default(null),
-  /** Name of the adapter; null = the experiment's name. */
-  adapter: nameSchema.nullable().default(null),
-  rank: z.number().int().min(1).max(256).default(8),
-  alpha: z.number().positive().max(65536).default(16),
-  rslora: z.boolean().default(false),
-  /** The head is in the vocabulary of targets, but no engine trains it yet. */
-  targets: adapterSpecSchema.shape.targets
-    .refine(
-      (targets) => !targets.includes('lm_head'),
-      'lm_head cannot be trained; choose of q, k, v, o, gate, up, down',
-    )
-    .default(['q', 'k', 'v', 'o', 'gate', 'up', 'down']),
-  seed: u64Schema.default('0'),
-  steps: z.number().int().min(1).max(1_000_000).default(50),
-  promptsPerStep: z.number().int().min(1).max(1024).default(8),
-  samplesPerPrompt: z.number().int().min(2).max(1024).default(8),
-  loss: grpoSchema.shape.loss.default({ name: 'importance_sampling' }),
-  learningRate: z.number().positive().max(1).default(3e-3),
-  schedule: grpoSchema.shape.schedule.default({ kind: 'constant' }),
-  beta1: z.number().min(0).lt(1).default(0.9),
-  beta2: z.number().min(0).lt(1).default(0.95),
-  eps: z.number().positive().default(1e-8),
-  weightDecay: z.number().nonnegative().default(0),
-  gradClipNorm: z.number().nonnegative().default(1),
-  temperature: z.number().positive().max(100).default(1),
-  topK: z.number().int().nonnegative().default(0),
-  topP: z.number().positive().max(1).default(1),
-  maxTokens: z.number().int().positive().max(65536).default(32),
-  reward: rewardSchema,
-  trigger: triggerSchema.default({ kind: 'manual' }),
-  checkpointEverySteps: z.number().int().positive().default(10),
-  idempotencyKey: z.string().max(256).nullable().default(null),
-});
+export const createExperimentRequest = z
+  .strictObject({
+    name: nameSchema,
+    /** Data stream by name or id. */
+    dataStream: refSchema,
+    /** Base by name or digest; null = the only one that is loaded. */
+    base: z.string().max(128).nullable().default(null),
+    /** Name of the adapter; null = the experiment's name. */
+    adapter: nameSchema.nullable().default(null),
+    rank: z.number().int().min(1).max(256).default(8),
+    alpha: adapterSpecSchema.shape.alpha.default(16),
+    rslora: z.boolean().default(false),
+    /** The head is in the vocabulary of targets, but no engine trains it yet. */
+    targets: adapterSpecSchema.shape.targets
+      .refine(
+        (targets) => !targets.includes('lm_head'),
+        'lm_head cannot be trained; choose of q, k, v, o, gate, up, down',
+      )
+      .default(['q', 'k', 'v', 'o', 'gate', 'up', 'down']),
+    seed: u64Schema.default('0'),
+    steps: z.number().int().min(1).max(1_000_000).default(50),
+    promptsPerStep: z.number().int().min(1).max(1024).default(8),
+    samplesPerPrompt: z.number().int().min(2).max(1024).default(8),
+    loss: grpoSchema.shape.loss.default({ name: 'importance_sampling' }),
+    learningRate: z.number().positive().max(1).default(3e-3),
+    schedule: grpoSchema.shape.schedule.default({ kind: 'constant' }),
+    beta1: z.number().min(0).lt(1).default(0.9),
+    beta2: z.number().min(0).lt(1).default(0.95),
+    eps: adamSchema.shape.eps.default(1e-8),
+    weightDecay: adamSchema.shape.weightDecay.default(0),
+    gradClipNorm: adamSchema.shape.gradClipNorm.default(1),
+    temperature: samplingSchema.shape.temperature
+      .refine((t) => t > 0, 'expected more than 0: training needs chance')
+      .default(1),
+    topK: samplingSchema.shape.topK.default(0),
+    topP: z.number().positive().max(1).default(1),
+    maxTokens: z.number().int().positive().max(65536).default(32),
+    reward: z.strictObject({ verifier: rewardSchema.shape.verifier, config: rewardSchema.shape.config.default({}) }),
+    trigger: triggerSchema.default({ kind: 'manual' }),
+    checkpointEverySteps: z.number().int().positive().default(10),
+    idempotencyKey: z.string().max(256).nullable().default(null),
+  })
+  .refine((e) => e.promptsPerStep * e.samplesPerPrompt <= MAX_STEP_ROLLOUTS, {
+    path: ['samplesPerPrompt'],
+    message: `a step may have at most ${MAX_STEP_ROLLOUTS} rollouts (promptsPerStep x samplesPerPrompt)`,
+  });
 export type CreateExperimentRequest = z.infer<typeof createExperimentRequest>;
 
 const experimentRef = z.strictObject({ experiment: refSchema });
