@@ -46,7 +46,7 @@ interface Held {
   record: IngestMessage;
 }
 
-const ACK_WAIT_MS = 30_000;
+const ACK_WAIT_MS = 10_000;
 const DURABLE = 'ingest';
 const CLEAN_UP_AFTER_MS = 250;
 

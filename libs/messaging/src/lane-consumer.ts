@@ -18,6 +18,9 @@ import { noObserver, type ConsumerObserver } from './consumer-observer';
 import { confirmAck, PullLoop } from './pull-loop';
 import { ResumedLanes } from './resumed-lanes';
 
+/** After a crash an unacknowledged message comes back after this long; work that takes longer says that it goes on. */
+const ACK_WAIT_MS = 10_000;
+
 export interface LaneConsumerDefinition {
   /** Stable for ever: name of the durable consumer and of its lanes, for example `rewarder-rollouts`. */
   name: string;
@@ -92,7 +95,7 @@ export class LaneConsumer {
     this.observer = ports.observer ?? noObserver;
     this.onProblem = ports.onProblem ?? (() => undefined);
     this.wanted = new Set(definition.types);
-    const ackWaitMs = definition.ackWaitMs ?? 30_000;
+    const ackWaitMs = definition.ackWaitMs ?? ACK_WAIT_MS;
     const stream = JETSTREAM_OF[definition.category];
     // A server of 2.9 takes one filter: the type where there is one, else the whole category.
     const [only] = definition.types.length === 1 ? definition.types : [];

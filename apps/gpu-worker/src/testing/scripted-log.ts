@@ -130,7 +130,7 @@ export class ScriptedLog {
   }
 
   /** Answers to a request by prompt index, once there are `count` of them. */
-  async answers(requestId: string, count: number, deadlineMs = 20_000): Promise<AnyStoredEvent[]> {
+  async answers(requestId: string, count: number, deadlineMs = 60_000): Promise<AnyStoredEvent[]> {
     return until(
       async () => {
         const events = await this.events.readStream(this.rolloutsStream);
@@ -144,7 +144,7 @@ export class ScriptedLog {
     );
   }
 
-  async applied(adapterId: string, opIndex: bigint, deadlineMs = 20_000): Promise<void> {
+  async applied(adapterId: string, opIndex: bigint, deadlineMs = 60_000): Promise<void> {
     await until(
       () => this.events.adapterHead(adapterId),
       (head) => head !== null && head.appliedOpIndex >= opIndex,
@@ -163,7 +163,7 @@ export async function until<T>(
   read: () => Promise<T> | T,
   holds: (value: T) => boolean,
   what: string,
-  deadlineMs = 20_000,
+  deadlineMs = 60_000,
 ): Promise<T> {
   const deadline = Date.now() + deadlineMs;
   for (;;) {
