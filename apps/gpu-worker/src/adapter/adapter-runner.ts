@@ -347,7 +347,7 @@ export class AdapterRunner {
 
 function isFinal(error: unknown): boolean {
   if (error instanceof LeaseLost) return true;
-  return error instanceof DomainError && (error.code === 'lease_lost' || FATAL_CODES.has(error.code));
+  return error instanceof DomainError && FATAL_CODES.has(error.code);
 }
 
 function ignoreDisposed(error: unknown): void {

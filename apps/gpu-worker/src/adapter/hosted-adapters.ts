@@ -136,7 +136,9 @@ export class HostedAdapters {
   private ended(runner: AdapterRunner, reason: Error | null): void {
     const { adapterId } = runner;
     if (this.runners.get(adapterId) === runner) this.runners.delete(adapterId);
-    if (reason !== null && !(reason instanceof LeaseLost)) {
+    // A refused commit may say so before the lease's own look does.
+    if (reason instanceof LeaseLost) this.tools.logger.warn({ adapterId }, 'lease lost');
+    else if (reason !== null) {
       this.stopped.set(adapterId, reason.message);
       this.tools.logger.fatal({ err: reason, adapterId }, 'adapter stopped');
     }
