@@ -107,7 +107,11 @@ export class EventFeed {
     let { after } = options;
     let lastWriteMs = Date.now();
     // A client that goes wakes its feed, so that its place is free at once.
-    response.once('close', () => this.watch.changed());
+    const left = new AbortController();
+    response.once('close', () => {
+      left.abort();
+      this.watch.changed();
+    });
     while (!request.destroyed && !response.destroyed && !this.closing) {
       const change = this.watch.next(RECHECK_MS);
       const batch = await this.events.readAll({ after, limit: BATCH });
@@ -118,8 +122,10 @@ export class EventFeed {
         .join('');
       if (text !== '' || Date.now() - lastWriteMs > HEARTBEAT_MS) {
         lastWriteMs = Date.now();
-        if (!response.write(text === '' ? ': still here\n\n' : text))
-          await once(response, 'drain').catch(() => undefined);
+        // A client that has gone never drains.
+        if (!response.write(text === '' ? ': still here\n\n' : text)) {
+          await once(response, 'drain', { signal: left.signal }).catch(() => undefined);
+        }
       }
       if (batch.length < BATCH) await change;
     }
