@@ -78,7 +78,7 @@ describe('a body with a wrong field', () => {
       'reward.config.pattern',
     ],
     ['a verifier’s missing setting', '/v1/experiments', reward('regular_expression', {}), 'reward.config.pattern'],
-    ['a verifier file', '/v1/experiments', reward('file', { path: '/none.mjs' }), 'reward.config.path'],
+    ['a verifier file', '/v1/experiments', reward('file', { path: '/none.mjs' }), 'reward.verifier'],
     ['an unknown field', '/v1/experiments', { ...experiment, rnak: 8 }, 'body'],
     ['no prompt', '/v1/base/sample', {}, 'prompt'],
     ['a prompt longer than the context', '/v1/base/sample', { prompt: tooLong }, 'prompts[0]'],

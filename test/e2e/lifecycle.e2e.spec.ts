@@ -69,6 +69,17 @@ describe('a platform whose processes end suddenly in mid-training', () => {
     expect(await verify('--expect-head', head)).toMatchObject({ code: 0, said: { ok: true } });
   });
 
+  it.each(['nats', 'postgres'] as const)('trains to the end when its %s server is killed', async (service) => {
+    await startTraining(`${service}-killed`);
+    const head = await headNow();
+    const killed = platform.servicePid(service)!;
+    process.kill(killed, 'SIGKILL');
+    const view = await untilTrained(platform.door(), `${service}-killed`);
+    expect(platform.servicePid(service)).not.toBe(killed);
+    expect(await expectWhole(view)).toBe(digests[0]);
+    expect(await verify('--expect-head', head)).toMatchObject({ code: 0, said: { ok: true } });
+  });
+
   it('goes on where it was when all of it is killed and started again on the same folder', async () => {
     await startTraining('all-killed');
     const head = await headNow();

@@ -92,8 +92,12 @@ export class RunningPlatform {
 
   /** Process id of the worker that runs now; null between two of them. */
   get workerPid(): number | null {
-    const file = join(this.dataDir, 'worker.json');
-    return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as { pid: number }).pid : null;
+    return pidIn(join(this.dataDir, 'worker.json'));
+  }
+
+  /** Process id of a server that the platform started; null between two of them. */
+  servicePid(service: 'postgres' | 'nats'): number | null {
+    return pidIn(join(this.dataDir, service, 'process.json'));
   }
 
   /** What the broker's administrator hands to a tenant; null until the platform has made them. */
@@ -144,4 +148,8 @@ export class RunningPlatform {
     await this.stop();
     removeDataFolder(this.dataDir);
   }
+}
+
+function pidIn(file: string): number | null {
+  return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as { pid: number }).pid : null;
 }

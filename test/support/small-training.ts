@@ -39,7 +39,10 @@ export function untilExperiment(
   return eventually(
     `experiment ${experiment} ${what}`,
     async () => {
-      const view = await door.made<ExperimentView>('GET', `/v1/experiments/${experiment}`);
+      const { status, body: view } = await door.get<ExperimentView>(`/v1/experiments/${experiment}`);
+      // A server of the platform may be on its way back.
+      if (status === 503) return null;
+      if (status !== 200) throw new Error(`experiment ${experiment}: ${status} ${JSON.stringify(view)}`);
       if (view.failure !== null) throw new Error(`experiment ${experiment} failed: ${view.failure.message}`);
       return holds(view) ? view : null;
     },

@@ -7,6 +7,7 @@ import {
   PgEventStore,
   PgTransactions,
   ProjectionRunner,
+  Queries,
   type LogListener,
 } from '#hotbed/event-store';
 import { LaneConsumer, RpcServer, type Broker } from '#hotbed/messaging';
@@ -55,7 +56,11 @@ export class IngestModule {
           useFactory: (pool: Pool, blobs: BlobStore) => new PgTransactions(pool, blobs),
           inject: [POOL, BLOBS],
         },
-        { provide: DataStreamReadModel, useFactory: (pool: Pool) => new DataStreamReadModel(pool), inject: [POOL] },
+        {
+          provide: DataStreamReadModel,
+          useFactory: (pool: Pool) => new DataStreamReadModel(new Queries(pool)),
+          inject: [POOL],
+        },
         {
           provide: CreateDataStreamHandler,
           useFactory: (events: EventStore) => new CreateDataStreamHandler(events),

@@ -13,6 +13,7 @@ import {
   PgEventStore,
   PgTransactions,
   ProjectionRunner,
+  Queries,
   type LogListener,
 } from '#hotbed/event-store';
 import { RpcServer, type Broker } from '#hotbed/messaging';
@@ -116,9 +117,21 @@ export class RegistryModule {
           useFactory: (events: EventStore, projection: ProjectionRunner) => new AsOfStamp(events, projection),
           inject: [EVENTS, ProjectionRunner],
         },
-        { provide: VersionsReadModel, useFactory: (pool: Pool) => new VersionsReadModel(pool), inject: [POOL] },
-        { provide: LineageReadModel, useFactory: (pool: Pool) => new LineageReadModel(pool), inject: [POOL] },
-        { provide: TenantsReadModel, useFactory: (pool: Pool) => new TenantsReadModel(pool), inject: [POOL] },
+        {
+          provide: VersionsReadModel,
+          useFactory: (pool: Pool) => new VersionsReadModel(new Queries(pool)),
+          inject: [POOL],
+        },
+        {
+          provide: LineageReadModel,
+          useFactory: (pool: Pool) => new LineageReadModel(new Queries(pool)),
+          inject: [POOL],
+        },
+        {
+          provide: TenantsReadModel,
+          useFactory: (pool: Pool) => new TenantsReadModel(new Queries(pool)),
+          inject: [POOL],
+        },
         {
           provide: VersionsQueries,
           useFactory: (versions: VersionsReadModel, asOf: AsOfStamp) => new VersionsQueries(versions, asOf),

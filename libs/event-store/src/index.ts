@@ -1,4 +1,5 @@
 export { createPool } from './pool';
+export { Queries } from './queries';
 export { dataSource, migrate } from './migrate';
 export { PgEventStore } from './pg-event-store';
 export { PgTransactions } from './unit-of-work';

@@ -7,7 +7,7 @@ import {
   type Page,
 } from '#hotbed/contracts';
 import { fittingRows } from '#hotbed/messaging';
-import type { Pool } from 'pg';
+import type { Queries } from '#hotbed/event-store';
 
 type RecordView = CommandReply<'ingest', 'list-records'>['records'][number];
 
@@ -20,11 +20,11 @@ const COLUMNS = `data_stream_id AS "dataStreamId", tenant_id AS "tenantId", name
 
 /** Data streams and their records, by tenant. */
 export class DataStreamReadModel {
-  constructor(private readonly pool: Pool) {}
+  constructor(private readonly database: Queries) {}
 
   /** @throws NotFound */
   async get(tenantId: string, dataStreamId: string): Promise<DataStreamView> {
-    const { rows } = await this.pool.query<Row>(
+    const { rows } = await this.database.query<Row>(
       `SELECT ${COLUMNS} FROM ingest.data_stream WHERE tenant_id = $1 AND data_stream_id = $2`,
       [tenantId, dataStreamId],
     );
@@ -33,7 +33,7 @@ export class DataStreamReadModel {
   }
 
   async list(tenantId: string, page: Page): Promise<{ rows: DataStreamView[]; next: string | null }> {
-    const { rows } = await this.pool.query<Row>(
+    const { rows } = await this.database.query<Row>(
       `SELECT ${COLUMNS} FROM ingest.data_stream
        WHERE tenant_id = $1 AND ($2::text IS NULL OR name > $2) ORDER BY name LIMIT $3`,
       [tenantId, page.after, page.limit + 1],
@@ -47,7 +47,7 @@ export class DataStreamReadModel {
     if (page.after !== null && !/^[0-9]{1,18}$/.test(page.after)) {
       throw new InvalidInput([{ path: 'page.after', message: 'expected the next of the page before' }]);
     }
-    const { rows } = await this.pool.query<RecordView>(
+    const { rows } = await this.database.query<RecordView>(
       `SELECT data ->> 'recordId' AS "recordId", stream_version::text AS "streamVersion",
          data -> 'content' ->> 'prompt' AS prompt, data -> 'content' ->> 'answer' AS answer,
          occurred_at_ms::float8 AS "receivedAtMs"

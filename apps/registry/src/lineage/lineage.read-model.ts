@@ -1,13 +1,13 @@
 import { DomainError, type CommandReply, type Page } from '#hotbed/contracts';
 import { fittingRows } from '#hotbed/messaging';
-import type { Pool } from 'pg';
+import type { Queries } from '#hotbed/event-store';
 
 type Influence = CommandReply<'registry', 'lineage-of-version'>['influences'][number];
 type TouchedVersion = CommandReply<'registry', 'versions-of-record'>['versions'][number];
 
 /** Who influenced what, read from the operations themselves. */
 export class LineageReadModel {
-  constructor(private readonly pool: Pool) {}
+  constructor(private readonly database: Queries) {}
 
   /**
    * Uses of data by the operations 1..opIndex of an adapter, in the order in which they were applied. What an operation
@@ -20,7 +20,7 @@ export class LineageReadModel {
     page: Page,
   ): Promise<{ rows: Influence[]; next: string | null }> {
     const after = cursorOf(page.after);
-    const { rows } = await this.pool.query<Influence>(
+    const { rows } = await this.database.query<Influence>(
       `SELECT i.op_index::text AS "opIndex", i.operation_position::text AS "operationPosition",
          i.datum_index AS "datumIndex", i.record_id AS "recordId", r.data_stream_id AS "dataStreamId",
          r.stream_version::text AS "recordVersion",
@@ -43,7 +43,7 @@ export class LineageReadModel {
   }
 
   async totals(tenantId: string, adapterId: string, opIndex: string): Promise<{ records: number; rollouts: number }> {
-    const { rows } = await this.pool.query<{ records: number; rollouts: number }>(
+    const { rows } = await this.database.query<{ records: number; rollouts: number }>(
       `SELECT count(DISTINCT i.record_id)::integer AS records, count(DISTINCT b ->> 'rolloutId')::integer AS rollouts
        FROM registry.influence i LEFT JOIN LATERAL jsonb_array_elements(i.branches) AS branch (b) ON true
        WHERE i.tenant_id = $1 AND i.adapter_id = $2 AND i.op_index <= $3`,
@@ -54,7 +54,7 @@ export class LineageReadModel {
 
   /** Every version at or after the first operation that used the record. */
   async versionsOfRecord(tenantId: string, recordId: string): Promise<TouchedVersion[]> {
-    const { rows } = await this.pool.query<TouchedVersion>(
+    const { rows } = await this.database.query<TouchedVersion>(
       `SELECT v.adapter_id AS "adapterId", a.name AS "adapterName", v.version, used.first::text AS "firstOpIndex"
        FROM (SELECT adapter_id, min(op_index) AS first FROM registry.influence
              WHERE tenant_id = $1 AND record_id = $2 GROUP BY adapter_id) used
@@ -67,10 +67,10 @@ export class LineageReadModel {
   }
 
   async recordExists(tenantId: string, recordId: string): Promise<boolean> {
-    const { rowCount } = await this.pool.query('SELECT FROM registry.record WHERE tenant_id = $1 AND record_id = $2', [
-      tenantId,
-      recordId,
-    ]);
+    const { rowCount } = await this.database.query(
+      'SELECT FROM registry.record WHERE tenant_id = $1 AND record_id = $2',
+      [tenantId, recordId],
+    );
     return rowCount === 1;
   }
 }

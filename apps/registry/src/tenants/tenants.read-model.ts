@@ -1,15 +1,15 @@
 import { DomainError, type CommandReply } from '#hotbed/contracts';
-import type { Pool } from 'pg';
+import type { Queries } from '#hotbed/event-store';
 
 type Authenticated = CommandReply<'registry', 'authenticate'>;
 
 /** Tenants and API keys by digest. */
 export class TenantsReadModel {
-  constructor(private readonly pool: Pool) {}
+  constructor(private readonly database: Queries) {}
 
   /** @throws Unauthenticated `unknown_key` */
   async authenticate(keyDigest: string): Promise<Authenticated> {
-    const { rows } = await this.pool.query<Authenticated>(
+    const { rows } = await this.database.query<Authenticated>(
       `SELECT k.key_id AS "keyId", k.tenant_id AS "tenantId", t.name AS "tenantName", k.role
        FROM registry.api_key k JOIN registry.tenant t USING (tenant_id) WHERE k.key_digest = $1 AND NOT k.revoked`,
       [keyDigest],
@@ -19,7 +19,7 @@ export class TenantsReadModel {
   }
 
   async keyOwner(keyId: string): Promise<string | null> {
-    const { rows } = await this.pool.query<{ tenant_id: string }>(
+    const { rows } = await this.database.query<{ tenant_id: string }>(
       'SELECT tenant_id FROM registry.api_key WHERE key_id = $1',
       [keyId],
     );

@@ -1,6 +1,6 @@
 import { DomainError, NotFound, type AdapterVersionView, type AdapterView, type Page } from '#hotbed/contracts';
 import { fittingRows } from '#hotbed/messaging';
-import type { Pool } from 'pg';
+import type { Queries } from '#hotbed/event-store';
 
 const ADAPTER_COLUMNS = `
   a.adapter_id AS "adapterId", a.name, a.spec, a.base_digest AS "baseDigest", a.numerics_id AS "numericsId",
@@ -28,11 +28,11 @@ export interface AliasMoveView {
 
 /** Adapters, versions and aliases. Every query carries the tenant: another tenant's names do not exist. */
 export class VersionsReadModel {
-  constructor(private readonly pool: Pool) {}
+  constructor(private readonly database: Queries) {}
 
   /** By name, else by id: a name may look like the id of another adapter. @throws NotFound */
   async adapter(tenantId: string, ref: string): Promise<AdapterView> {
-    const { rows } = await this.pool.query<AdapterView>(
+    const { rows } = await this.database.query<AdapterView>(
       `SELECT ${ADAPTER_COLUMNS} FROM registry.adapter a
        WHERE a.tenant_id = $1 AND (a.name = $2 OR a.adapter_id::text = $2) ORDER BY a.name = $2 DESC LIMIT 1`,
       [tenantId, ref],
@@ -42,7 +42,7 @@ export class VersionsReadModel {
   }
 
   async adapters(tenantId: string, page: Page): Promise<{ rows: AdapterView[]; next: string | null }> {
-    const { rows } = await this.pool.query<AdapterView>(
+    const { rows } = await this.database.query<AdapterView>(
       `SELECT ${ADAPTER_COLUMNS} FROM registry.adapter a
        WHERE a.tenant_id = $1 AND ($2::text IS NULL OR a.name > $2) ORDER BY a.name LIMIT $3`,
       [tenantId, page.after, page.limit + 1],
@@ -53,7 +53,7 @@ export class VersionsReadModel {
 
   /** @throws NotFound */
   async version(tenantId: string, adapterId: string, version: number): Promise<AdapterVersionView> {
-    const { rows } = await this.pool.query<AdapterVersionView>(
+    const { rows } = await this.database.query<AdapterVersionView>(
       `SELECT ${VERSION_COLUMNS} FROM registry.adapter_version v JOIN registry.adapter a USING (adapter_id)
        WHERE v.tenant_id = $1 AND v.adapter_id = $2 AND v.version = $3`,
       [tenantId, adapterId, version],
@@ -68,7 +68,7 @@ export class VersionsReadModel {
     page: Page,
   ): Promise<{ rows: AdapterVersionView[]; next: string | null }> {
     const after = versionAfter(page.after);
-    const { rows } = await this.pool.query<AdapterVersionView>(
+    const { rows } = await this.database.query<AdapterVersionView>(
       `SELECT ${VERSION_COLUMNS} FROM registry.adapter_version v JOIN registry.adapter a USING (adapter_id)
        WHERE v.tenant_id = $1 AND v.adapter_id = $2 AND v.version > $3 ORDER BY v.version LIMIT $4`,
       [tenantId, adapterId, after, page.limit + 1],
@@ -79,7 +79,7 @@ export class VersionsReadModel {
 
   /** The version an alias named at a time (now when null). @throws NotFound */
   async aliasTarget(tenantId: string, adapterId: string, alias: string, asOfMs: number | null): Promise<number> {
-    const { rows } = await this.pool.query<{ version: number }>(
+    const { rows } = await this.database.query<{ version: number }>(
       `SELECT version FROM registry.alias_move
        WHERE tenant_id = $1 AND adapter_id = $2 AND alias = $3 AND ($4::float8 IS NULL OR moved_at_ms <= $4)
        ORDER BY position DESC LIMIT 1`,
@@ -91,7 +91,7 @@ export class VersionsReadModel {
 
   /** Oldest first. */
   async aliasMoves(tenantId: string, adapterId: string, alias: string): Promise<AliasMoveView[]> {
-    const { rows } = await this.pool.query<AliasMoveView>(
+    const { rows } = await this.database.query<AliasMoveView>(
       `SELECT version, previous_version AS "previousVersion", reason, actor, moved_at_ms::float8 AS "movedAtMs",
          position::text AS position
        FROM registry.alias_move WHERE tenant_id = $1 AND adapter_id = $2 AND alias = $3 ORDER BY position`,
