@@ -49,7 +49,7 @@ const failpointsVariable = (env: NodeJS.ProcessEnv) =>
 /** What decides how the engine runs; every program that opens one reads these. */
 const engineConfigShape = {
   HOTBED_BASE_MODEL: z.string().min(1),
-  HOTBED_ENGINE_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
+  HOTBED_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
   HOTBED_ENGINE_THREADS: integerVariable(1, 1024).optional(),
   HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(256),
   HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(512),
@@ -57,7 +57,7 @@ const engineConfigShape = {
 
 interface EngineValues {
   HOTBED_BASE_MODEL: string;
-  HOTBED_ENGINE_KERNELS: 'auto' | 'scalar' | 'avx2' | 'avx512';
+  HOTBED_KERNELS: 'auto' | 'scalar' | 'avx2' | 'avx512';
   HOTBED_ENGINE_THREADS?: number | undefined;
   HOTBED_KV_CACHE_MIB: number;
   HOTBED_ENGINE_ACTIVATION_MIB: number;
@@ -102,7 +102,7 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
 function toEngineOptions(values: EngineValues): EngineOptions {
   return {
     modelFolder: resolve(values.HOTBED_BASE_MODEL),
-    kernels: values.HOTBED_ENGINE_KERNELS === 'auto' ? null : values.HOTBED_ENGINE_KERNELS,
+    kernels: values.HOTBED_KERNELS === 'auto' ? null : values.HOTBED_KERNELS,
     threads: values.HOTBED_ENGINE_THREADS ?? null,
     kvCacheMiB: values.HOTBED_KV_CACHE_MIB,
     activationBudgetMiB: values.HOTBED_ENGINE_ACTIVATION_MIB,

@@ -14,7 +14,7 @@ describe('the worker configuration', () => {
 
   it('takes the best kernels of the machine unless told otherwise', () => {
     expect(loadGpuWorkerConfig(ENV).engine.kernels).toBeNull();
-    expect(loadGpuWorkerConfig({ ...ENV, HOTBED_ENGINE_KERNELS: 'scalar' }).engine.kernels).toBe('scalar');
+    expect(loadGpuWorkerConfig({ ...ENV, HOTBED_KERNELS: 'scalar' }).engine.kernels).toBe('scalar');
   });
 
   it('honours failpoints under test only', () => {

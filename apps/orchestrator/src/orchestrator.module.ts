@@ -72,6 +72,8 @@ class Orchestrator
     await prepare();
     await Promise.all(lanes.map((lane) => lane.start()));
     rpc.start(Object.keys(COMMANDS.orchestrator));
+    // Started means that whoever asks from now on is answered.
+    await this.foundations.broker.flush();
   }
 
   async onModuleDestroy(): Promise<void> {
@@ -134,6 +136,6 @@ function compose(config: OrchestratorConfig, foundations: Foundations, host: App
     await bases.openFolder();
     await restoreExperiments(store, transactions, process);
   };
-  host.health.readiness('orchestrator-broker', () => broker.assertConnected());
+  host.health.readiness('orchestrator broker', () => broker.assertConnected());
   return new Orchestrator(foundations, { prepare, lanes, rpc });
 }

@@ -104,6 +104,6 @@ function compose(config: RewarderConfig, foundations: Foundations, host: AppHost
       onProblem: (line, error) => logger.warn({ err: error }, line),
     },
   );
-  host.health.readiness('rewarder-broker', () => broker.assertConnected());
+  host.health.readiness('rewarder broker', () => broker.assertConnected());
   return new Rewarder(foundations, bases, lane, judge);
 }

@@ -12,7 +12,7 @@ export const VARIABLES = {
   HOTBED_DATABASE_URL: 'PostgreSQL as the application role; unset: the embedded server',
   HOTBED_DATA_DIR: 'data folder; default: .hotbed below the working directory',
   HOTBED_ENGINE_ACTIVATION_MIB: 'memory for training activations above which they are recomputed, MiB',
-  HOTBED_ENGINE_KERNELS: 'kernel path of the engine: auto, scalar, avx2, avx512',
+  HOTBED_KERNELS: 'kernel path of the engine: auto, scalar, avx2, avx512',
   HOTBED_ENGINE_THREADS: 'threads of the engine',
   HOTBED_FAILPOINTS: 'places at which a worker under test ends itself; refused outside NODE_ENV=test',
   HOTBED_HTTP_HOST: 'address that the gateway listens on',
