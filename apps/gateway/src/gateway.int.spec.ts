@@ -136,14 +136,15 @@ interface Answer {
 async function http(
   method: string,
   path: string,
-  options: { key?: string | null; body?: string } = {},
+  options: { key?: string | null; body?: string; headers?: Record<string, string> } = {},
 ): Promise<Answer> {
-  const { key = MEMBER, body } = options;
+  const { key = MEMBER, body, headers = {} } = options;
   const response = await fetch(`${gateway.url}${path}`, {
     method,
     headers: {
       ...(key === null ? {} : { authorization: `Bearer ${key}` }),
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
     },
     ...(body === undefined ? {} : { body }),
   });
@@ -267,6 +268,15 @@ describe('the API key', () => {
     const append = asked.find((a) => a.command === 'append-records')!;
     expect(append.tenantId).toBe(strangerId);
     expect(append.body).toMatchObject({ dataStream: 'mine' });
+  });
+
+  it('and an Idempotency-Key travel as headers', async () => {
+    const headers = { 'idempotency-key': 'once' };
+    await http('POST', '/v1/streams', { body: JSON.stringify({ name: 's' }), headers });
+    expect(asked.find((a) => a.command === 'create-data-stream')?.body).toMatchObject({
+      name: 's',
+      idempotencyKey: 'once',
+    });
   });
 
   it('that is revoked works no longer than the door remembers it', async () => {

@@ -1,6 +1,7 @@
-import { Body, Controller, Get, HttpCode, Inject, Param, Post, Query } from '@nestjs/common';
+import { Controller, Get, HttpCode, Inject, Param, Post, Query } from '@nestjs/common';
 import { type Caller, FromCaller } from '../auth/caller';
 import { COMMANDS_PORT, type Commands, unchecked } from '../http/commands';
+import { IdempotentBody } from '../http/idempotent-body';
 import { pageOf, type PageQuery } from '../http/page';
 import { ApiCommand } from '../openapi/api-command';
 
@@ -12,7 +13,7 @@ export class ExperimentsController {
 
   @Post()
   @ApiCommand('orchestrator', 'create-experiment', 'Create an experiment and its adapter')
-  create(@FromCaller() caller: Caller, @Body() body: unknown) {
+  create(@FromCaller() caller: Caller, @IdempotentBody() body: unknown) {
     return this.commands.request(caller, 'orchestrator', 'create-experiment', unchecked(body));
   }
 

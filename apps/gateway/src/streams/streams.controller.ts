@@ -1,6 +1,7 @@
 import { Body, Controller, Get, Inject, Param, Post, Query } from '@nestjs/common';
 import { type Caller, FromCaller } from '../auth/caller';
 import { COMMANDS_PORT, type Commands, unchecked } from '../http/commands';
+import { IdempotentBody } from '../http/idempotent-body';
 import { pageOf, type PageQuery } from '../http/page';
 import { ApiCommand } from '../openapi/api-command';
 
@@ -12,7 +13,7 @@ export class StreamsController {
 
   @Post()
   @ApiCommand('ingest', 'create-data-stream', 'Create a data stream')
-  create(@FromCaller() caller: Caller, @Body() body: unknown) {
+  create(@FromCaller() caller: Caller, @IdempotentBody() body: unknown) {
     return this.commands.request(caller, 'ingest', 'create-data-stream', unchecked(body));
   }
 
