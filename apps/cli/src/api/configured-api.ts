@@ -1,9 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
 import { DomainError } from '#hotbed/contracts';
 import { loadConfig } from '#hotbed/runtime';
 import { z } from 'zod';
-import { ROOT } from '../platform/platform.config';
+import { platformFilesHere } from '../platform/platform-files';
 import { ApiClient } from './api-client';
 
 /** The gateway of HOTBED_API_URL and HOTBED_API_KEY, else of the platform that `hotbed up` left running here. */
@@ -12,21 +11,20 @@ export function configuredApi(): ApiClient {
     {
       HOTBED_API_URL: z.url().optional(),
       HOTBED_API_KEY: z.string().optional(),
-      HOTBED_DATA_DIR: z.string().optional(),
     },
     (values) => ({
       url: values.HOTBED_API_URL,
       key: values.HOTBED_API_KEY,
-      folder: resolve(values.HOTBED_DATA_DIR ?? join(ROOT, '.hotbed')),
     }),
   );
-  const url = config.url ?? firstLine(join(config.folder, 'address'));
-  const key = config.key ?? firstLine(join(config.folder, 'secrets', 'api-key'));
+  const files = platformFilesHere();
+  const url = config.url ?? firstLine(files.address);
+  const key = config.key ?? firstLine(files.apiKey);
   if (url !== null && key !== null) return new ApiClient(url, key);
   throw new DomainError(
     'IllegalState',
     'no_platform',
-    `no platform in ${config.folder}; start one with npm start, or set HOTBED_API_URL and HOTBED_API_KEY`,
+    `no platform in ${files.dataDir}; start one with npm start, or set HOTBED_API_URL and HOTBED_API_KEY`,
   );
 }
 

@@ -1,12 +1,11 @@
 import { existsSync, readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { DomainError, InvalidInput, type CommandReply } from '#hotbed/contracts';
 import { blobFolder, parseSeenHead, verifyDatabase, type SeenHead } from '#hotbed/event-store';
 import { loadConfig } from '#hotbed/runtime';
 import { z } from 'zod';
 import { segment, type ApiClient } from '../api/api-client';
-import { ROOT, loadPlatformConfig } from '../platform/platform.config';
+import { platformFilesHere } from '../platform/platform-files';
 import { rederive } from '../platform/rederive';
 import { print } from '../terminal/print';
 
@@ -55,7 +54,7 @@ function addRederive(audit: Command, api: () => ApiClient): void {
       const reply = await api().get<CommandReply<'registry', 'resolve'>>(`/v1/adapters/${segment(adapter)}/resolve`, {
         ref: version,
       });
-      const { dataDir } = loadPlatformConfig(process.env);
+      const { dataDir } = platformFilesHere();
       const result = await rederive(reply.version.adapterId, reply.version.version, {
         databaseUrl: databaseHere(),
         blobFolder: blobsHere(),
@@ -84,26 +83,20 @@ function headOption(text: string): SeenHead {
 
 /** The blob folder of the platform here. */
 export function blobsHere(): string {
-  return loadConfig({ HOTBED_BLOB_DIR: z.string().optional(), HOTBED_DATA_DIR: z.string().optional() }, (values) => ({
-    folder: resolve(values.HOTBED_BLOB_DIR ?? join(values.HOTBED_DATA_DIR ?? join(ROOT, '.hotbed'), 'blobs')),
-  })).folder;
+  return platformFilesHere().blobs;
 }
 
 /** HOTBED_DATABASE_URL, else what `hotbed up` wrote for its embedded server. */
 export function databaseHere(): string {
-  const { url, folder } = loadConfig(
-    { HOTBED_DATABASE_URL: z.string().optional(), HOTBED_DATA_DIR: z.string().optional() },
-    (values) => ({
-      url: values.HOTBED_DATABASE_URL,
-      folder: resolve(values.HOTBED_DATA_DIR ?? join(ROOT, '.hotbed')),
-    }),
-  );
-  const file = join(folder, 'secrets', 'database-url');
+  const { url } = loadConfig({ HOTBED_DATABASE_URL: z.string().optional() }, (values) => ({
+    url: values.HOTBED_DATABASE_URL,
+  }));
   if (url !== undefined) return url;
-  if (existsSync(file)) return readFileSync(file, 'utf8').trim();
+  const files = platformFilesHere();
+  if (existsSync(files.databaseUrl)) return readFileSync(files.databaseUrl, 'utf8').trim();
   throw new DomainError(
     'IllegalState',
     'no_platform',
-    `no platform in ${folder}; start one with npm start, or give --database`,
+    `no platform in ${files.dataDir}; start one with npm start, or give --database`,
   );
 }

@@ -4,7 +4,8 @@ import { cpus, totalmem } from 'node:os';
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { configuredApi } from '../api/configured-api';
-import { ROOT, loadPlatformConfig } from '../platform/platform.config';
+import { loadPlatformConfig } from '../platform/platform.config';
+import { platformFilesHere } from '../platform/platform-files';
 import { isJson } from '../terminal/print';
 
 const GIB = 1024 ** 3;
@@ -59,7 +60,8 @@ async function configuration(): Promise<Finding> {
 
 /** Where data goes, not where the program lies. */
 async function disk(): Promise<Finding> {
-  const folders = [process.env['HOTBED_DATA_DIR'] ?? ROOT, process.env['HOTBED_BLOB_DIR']].flatMap((f) => f ?? []);
+  const { dataDir, blobs } = platformFilesHere();
+  const folders = [dataDir, ...(blobs.startsWith(dataDir) ? [] : [blobs])];
   const findings = await Promise.all(folders.map(diskOf));
   return { ok: findings.every((f) => f.ok), name: 'disk', text: findings.map((f) => f.text).join('; ') };
 }

@@ -1,9 +1,8 @@
 import type { Command } from 'commander';
-import { join } from 'node:path';
 import { DomainError } from '#hotbed/contracts';
 import { BrokerUsers } from '#hotbed/messaging';
 import { segment, type ApiClient } from '../api/api-client';
-import { loadPlatformConfig } from '../platform/platform.config';
+import { platformFilesHere } from '../platform/platform-files';
 import { print } from '../terminal/print';
 
 export function addTenantsCommands(program: Command, api: () => ApiClient): void {
@@ -27,7 +26,7 @@ export function addTenantsCommands(program: Command, api: () => ApiClient): void
     )
     .action(async (name: string) => {
       const { tenantId } = await api().post<{ tenantId: string }>('/v1/tenants', { name });
-      const file = join(loadPlatformConfig(process.env).dataDir, 'secrets', 'broker-users.json');
+      const file = platformFilesHere().brokerUsers;
       const users = BrokerUsers.readTenant(file, tenantId);
       if (users === null) {
         throw new DomainError(

@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path';
 import { existsSync, readFileSync } from 'node:fs';
 import { FileBlobStore, PgEventStore, createPool } from '#hotbed/event-store';
 import { loadPlatformConfig } from '../platform/platform.config';
+import { platformFiles } from '../platform/platform-files';
 import { startPlatform, type Platform } from '../platform/start-platform';
 
 export interface DemoPlatform extends Platform {
@@ -24,7 +25,10 @@ export async function startDemoPlatform(name: string, onProgress: (line: string)
     },
   );
   const pool = createPool(platform.databaseUrl, { applicationName: 'hotbed-demo', max: 2 });
-  const events = new PgEventStore(pool, new FileBlobStore({ root: platform.folder.blobs }));
+  const events = new PgEventStore(
+    pool,
+    new FileBlobStore({ root: platformFiles(dataDir, process.env['HOTBED_BLOB_DIR']).blobs }),
+  );
   return {
     ...platform,
     events,

@@ -3,6 +3,7 @@ import { BrokerUsers, SERVICE_USERS, type ServiceUser } from '#hotbed/messaging'
 import { FileBlobStore, LogListener, PgEventStore, createPool } from '#hotbed/event-store';
 import { startNatsServer, writePrivateFile, type DataFolder, type Logger, type NatsServer } from '#hotbed/runtime';
 import type { PlatformConfig } from './platform.config';
+import { platformFiles } from './platform-files';
 import { ServiceKeeper } from './service-keeper';
 
 export interface Credentials {
@@ -34,7 +35,7 @@ export async function startBroker(
 ): Promise<PlatformBroker> {
   if (config.natsUrl !== null) return outsideBroker(config.natsUrl);
   onProgress('starting NATS');
-  const users = BrokerUsers.open(join(folder.secrets, 'broker-users.json'));
+  const users = BrokerUsers.open(platformFiles(folder.root).brokerUsers);
   const credentialsFile = join(folder.secrets, 'broker-credentials.json');
   const services = SERVICE_USERS.map((service) => [service, users.credentials(service).password]);
   writePrivateFile(credentialsFile, `${JSON.stringify(Object.fromEntries(services), null, 2)}\n`);

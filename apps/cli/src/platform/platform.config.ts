@@ -3,9 +3,8 @@ import { join, resolve } from 'node:path';
 import { DomainError } from '#hotbed/contracts';
 import { LOG_LEVELS, databaseConfigShape, integerVariable, loadConfig, type LogLevel } from '#hotbed/runtime';
 import { z } from 'zod';
+import { ROOT, platformFilesHere } from './platform-files';
 
-/** The repository's root, from the compiled file's place. */
-export const ROOT = join(__dirname, '..', '..', '..', '..', '..');
 const SEEDLING = join(ROOT, 'models', 'seedling');
 
 export interface PlatformConfig {
@@ -27,7 +26,6 @@ export interface PlatformConfig {
 export function loadPlatformConfig(env: NodeJS.ProcessEnv): PlatformConfig {
   const config = loadConfig(
     {
-      HOTBED_DATA_DIR: z.string().optional(),
       HOTBED_BASE_MODEL: z.string().optional(),
       HOTBED_HTTP_HOST: z.string().default('127.0.0.1'),
       HOTBED_HTTP_PORT: integerVariable(0, 65535).default(7700),
@@ -39,7 +37,7 @@ export function loadPlatformConfig(env: NodeJS.ProcessEnv): PlatformConfig {
       HOTBED_NATS_PORT: integerVariable(0, 65535).default(0),
     },
     (values): PlatformConfig => ({
-      dataDir: resolve(values.HOTBED_DATA_DIR ?? join(ROOT, '.hotbed')),
+      dataDir: platformFilesHere(env).dataDir,
       modelFolder: resolve(values.HOTBED_BASE_MODEL ?? SEEDLING),
       http: { host: values.HOTBED_HTTP_HOST, port: values.HOTBED_HTTP_PORT },
       logLevel: values.HOTBED_LOG_LEVEL,

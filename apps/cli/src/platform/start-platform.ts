@@ -20,6 +20,7 @@ import { migrateDatabase, startDatabase } from './database';
 import { CONTROL_PLANE, type GatewayApp } from './hosted-apps';
 import { lockDataFolder } from './lock-data-folder';
 import type { PlatformConfig } from './platform.config';
+import { platformFiles } from './platform-files';
 import { WorkerKeeper } from './worker-keeper';
 
 const READY_TIMEOUT_MS = 120_000;
@@ -81,9 +82,10 @@ async function boot(config: PlatformConfig, env: NodeJS.ProcessEnv, context: Boo
     return part;
   };
 
+  const files = platformFiles(folder.root);
   keep('lock', lockDataFolder(folder.root));
   const database = keep('database', await startDatabase(config, folder, logger, onProgress));
-  writePrivateFile(join(folder.secrets, 'database-url'), `${database.url}\n`);
+  writePrivateFile(files.databaseUrl, `${database.url}\n`);
   await migrateDatabase(database, config);
   const broker = keep('broker', await startBroker(config, folder, database.url, logger, onProgress));
   const appEnv = appEnvironment(env, config, folder, database.url, broker);
@@ -105,9 +107,9 @@ async function boot(config: PlatformConfig, env: NodeJS.ProcessEnv, context: Boo
 
   onProgress('loading the base');
   await untilReady(health, worker);
-  const apiKeyFile = join(folder.secrets, 'api-key');
+  const apiKeyFile = files.apiKey;
   const apiKey = await ensureAdminKey(broker, apiKeyFile);
-  writePrivateFile(join(folder.root, 'address'), `${gateway.url}\n`);
+  writePrivateFile(files.address, `${gateway.url}\n`);
   return {
     url: gateway.url,
     folder,
