@@ -191,7 +191,7 @@ describe('SkyRL#1632: seed and target flags are ignored', () => {
   });
 });
 
-describe('SkyRL#1646: optimizer settings are ignored, unknown fields dropped', () => {
+describe('SkyRL#1646, #516: optimizer settings are ignored, unknown fields dropped', () => {
   /** AdamW as torch defines it, in fp64, from one gradient and zero moments. */
   function stepped(theta: number, gradients: readonly number[], adam: AdamParams, norm: number): number {
     let [m, v] = [0, 0];
@@ -292,5 +292,35 @@ describe('open-rl#80: a step of A after a forward-backward of B updates B', () =
     expect(await engine.stateDigest(b, '1')).toBe(beforeB);
     expect(await engine.stateDigest(a, '1')).not.toBe(beforeA);
     await Promise.all([engine.dropAdapter(a), engine.dropAdapter(b)]);
+  });
+});
+
+describe('flash-attention#2244: the "deterministic" backward is not', () => {
+  it('100 repeats on one thread and on three, alone and beside another adapter, give one gradient', async () => {
+    const data = datums(970, 3);
+    const threaded = await openEngine({
+      ...DEFAULT_ENGINE_OPTIONS,
+      modelFolder: MODEL_FOLDER,
+      threads: 3,
+      kvCacheMiB: 16,
+    });
+    try {
+      const digests = new Set<string>();
+      for (let repeat = 0; repeat < 100; repeat++) {
+        const host = repeat % 2 === 0 ? engine : threaded;
+        const adapter = await host.createAdapter(aSpec({ seed: '41' }));
+        const neighbour = repeat % 4 < 2 ? null : await host.createAdapter(aSpec({ seed: '42', rank: 8 }));
+        await Promise.all([
+          host.forwardBackward(adapter, CROSS_ENTROPY, data),
+          ...(neighbour === null ? [] : [host.forwardBackward(neighbour, CROSS_ENTROPY, datums(980, 4))]),
+        ]);
+        digests.add(await host.stateDigest(adapter, '1'));
+        await host.dropAdapter(adapter);
+        if (neighbour !== null) await host.dropAdapter(neighbour);
+      }
+      expect(digests.size).toBe(1);
+    } finally {
+      await threaded.dispose();
+    }
   });
 });

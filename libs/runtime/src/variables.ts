@@ -34,6 +34,7 @@ export const VARIABLES = {
   HOTBED_SHUTDOWN_TIMEOUT_MS: 'time that a process has to stop after SIGTERM',
   HOTBED_STREAM_MAX_AGE_HOURS: 'how long the broker keeps events (the log keeps them for ever)',
   HOTBED_STREAM_MAX_BYTES: 'room of each event stream on the broker, bytes',
+  HOTBED_TEST_MODEL: 'folder of a real model for the tests that want one; unset: they are skipped',
   HOTBED_VERIFIER_DIR: 'folder of own verifiers',
   HOTBED_WORKER_NAME: 'stable name of a worker; default: worker-1',
   HOTBED_WORKER_POLL_MS: 'how often a worker reads its work list although nobody rang',
