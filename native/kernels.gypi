@@ -124,6 +124,7 @@
       ],
       'sources': [
         'src/kernels/kernel_table.cc',
+        'src/kernels/machine_burst.cc',
         'src/util/aligned_buffer.cc',
         'src/util/check.cc',
         'src/util/thread_pool.cc',

@@ -2,6 +2,7 @@
 #include <napi.h>
 
 #include "bindings/engine_binding.h"
+#include "bindings/machine_bench_binding.h"
 
 namespace hotbed {
 
@@ -9,7 +10,8 @@ class HotbedAddon : public Napi::Addon<HotbedAddon> {
  public:
   HotbedAddon(Napi::Env env, Napi::Object exports)
       : engine_(Napi::Persistent(EngineBinding::Define(env))) {
-    DefineAddon(exports, {InstanceMethod("open", &HotbedAddon::Open)});
+    DefineAddon(exports, {InstanceMethod("open", &HotbedAddon::Open),
+                          InstanceValue("MachineBench", MachineBenchBinding::Define(env))});
   }
 
  private:

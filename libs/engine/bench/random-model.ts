@@ -36,7 +36,12 @@ export function randomShape(random: Random): RandomModelShape {
 
 /** Writes a Hugging Face folder with random weights: config.json and model.safetensors. */
 export function writeRandomModel(folder: string, shape: RandomModelShape, random: Random): void {
-  const config = {
+  writeFileSync(join(folder, 'config.json'), JSON.stringify(configOf(shape, CONTEXT_LENGTH)));
+  writeFileSync(join(folder, 'model.safetensors'), safetensors(tensorsOf(shape), shape.storage, random));
+}
+
+export function configOf(shape: RandomModelShape, contextLength: number): Record<string, unknown> {
+  return {
     architectures: [shape.family === 'llama' ? 'LlamaForCausalLM' : 'Qwen3ForCausalLM'],
     model_type: shape.family,
     hidden_size: shape.hidden,
@@ -46,23 +51,21 @@ export function writeRandomModel(folder: string, shape: RandomModelShape, random
     num_key_value_heads: shape.keyValueHeads,
     head_dim: shape.headDim,
     vocab_size: shape.vocabulary,
-    max_position_embeddings: CONTEXT_LENGTH,
+    max_position_embeddings: contextLength,
     rms_norm_eps: 1e-5,
     rope_theta: 10000,
     tie_word_embeddings: shape.tiedHead,
     bos_token_id: 1,
     eos_token_id: 2,
   };
-  writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
-  writeFileSync(join(folder, 'model.safetensors'), safetensors(tensorsOf(shape), shape.storage, random));
 }
 
-interface TensorShape {
+export interface TensorShape {
   name: string;
   shape: number[];
 }
 
-function tensorsOf(shape: RandomModelShape): TensorShape[] {
+export function tensorsOf(shape: RandomModelShape): TensorShape[] {
   const { hidden, intermediate, headDim } = shape;
   const q = shape.heads * headDim;
   const kv = shape.keyValueHeads * headDim;
@@ -91,6 +94,14 @@ function tensorsOf(shape: RandomModelShape): TensorShape[] {
 }
 
 function safetensors(tensors: TensorShape[], storage: 'F32' | 'BF16', random: Random): Buffer {
+  return Buffer.concat([
+    safetensorsHeader(tensors, storage),
+    ...tensors.map((tensor) => values(tensor, storage, random)),
+  ]);
+}
+
+/** The file's beginning; the tensors' bytes follow in order. */
+export function safetensorsHeader(tensors: TensorShape[], storage: 'F32' | 'BF16'): Buffer {
   const width = storage === 'F32' ? 4 : 2;
   let at = 0;
   const fields = tensors.map(({ name, shape }) => {
@@ -101,7 +112,7 @@ function safetensors(tensors: TensorShape[], storage: 'F32' | 'BF16', random: Ra
   const header = Buffer.from(JSON.stringify(Object.fromEntries(fields)));
   const length = Buffer.alloc(8);
   length.writeBigUInt64LE(BigInt(header.length));
-  return Buffer.concat([length, header, ...tensors.map((tensor) => values(tensor, storage, random))]);
+  return Buffer.concat([length, header]);
 }
 
 /** Norms near one; matrices large enough that attention and logits are far from uniform. */

@@ -50,8 +50,41 @@ export interface NativeEngine {
   dispose(): Promise<void>;
 }
 
+/** What all threads reach together: 10^9 FLOP/s on registers (bf16 dots: null where the CPU has none), 10^9 bytes/s. */
+export interface NativeMachineSample {
+  fmaGflops: number;
+  bf16Gflops: number | null;
+  readGBs: number;
+}
+
+/** One round of a linear layer with so many rows, and the machine beside it. */
+export interface NativeLinearSample {
+  rows: number;
+  gflops: number;
+  /** Packed weights read, 10^9 bytes/s. */
+  weightGBs: number;
+  machine: NativeMachineSample;
+}
+
+/** For the benchmarks only; its calls run one after another on a thread of their own. */
+export interface NativeMachineBench {
+  machine(): Promise<NativeMachineSample>;
+  linear(layer: {
+    dIn: number;
+    dOut: number;
+    rows: Int32Array;
+    narrow: boolean;
+    rounds: number;
+  }): Promise<NativeLinearSample[]>;
+}
+
 interface NativeAddon {
   open(options: NativeOptions): Promise<NativeEngine>;
+  MachineBench: new (options: {
+    kernels: string | null;
+    threads: number | null;
+    readMiB: number;
+  }) => NativeMachineBench;
 }
 
 const ADDON = join('native', 'build', 'Release', 'hotbed.node');

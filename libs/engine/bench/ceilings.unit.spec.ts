@@ -1,0 +1,77 @@
+import {
+  adaptedWidth,
+  adapterBytes,
+  decodeBytes,
+  decodeFlops,
+  headWeights,
+  leastSeconds,
+  linearPeak,
+  linearWeights,
+  trainingFlops,
+} from './ceilings';
+import type { BaseShape } from './speed-model';
+
+/** Small enough to count by hand: q 4 x 3, k and v 2 x 3 each, o 3 x 4, gate, up, down 5 x 3 each. */
+const TINY: BaseShape = {
+  hidden: 3,
+  intermediate: 5,
+  layers: 2,
+  heads: 2,
+  keyValueHeads: 1,
+  headDim: 2,
+  vocabulary: 7,
+  weightBytes: 2,
+};
+const P = 2 * (12 + 6 + 6 + 12 + 15 + 15 + 15);
+const S = 2 * (7 + 5 + 5 + 7 + 8 + 8 + 8);
+
+describe('ceilings by formula', () => {
+  it('count weights and adapted widths of all layers', () => {
+    expect(linearWeights(TINY)).toBe(P);
+    expect(headWeights(TINY)).toBe(21);
+    expect(adaptedWidth(TINY)).toBe(S);
+    expect(adapterBytes(TINY, 4)).toBe(16 * 4 * S);
+  });
+
+  it('give SmolLM2-135M the sizes that it is known for', () => {
+    const smollm: BaseShape = {
+      hidden: 576,
+      intermediate: 1536,
+      layers: 30,
+      heads: 9,
+      keyValueHeads: 3,
+      headDim: 64,
+      vocabulary: 49152,
+      weightBytes: 2,
+    };
+    const norms = 61 * 576;
+    expect(linearWeights(smollm) + headWeights(smollm) + norms).toBe(134_515_008);
+  });
+
+  it('training of a whole sequence is 4P + 4Vd + 6rS + 7 L qd (T + 1) per token', () => {
+    const T = 9;
+    const perToken = 4 * P + 4 * 21 + 6 * 4 * S + 7 * 2 * 4 * (T + 1);
+    expect(trainingFlops(TINY, 4, { shared: 0, branches: 1, branchRows: T })).toBe(T * perToken);
+  });
+
+  it('shared rows count once, see only themselves and carry no head', () => {
+    const rows = 5 + 3 * 2;
+    const positions = 15 + 3 * (6 + 7);
+    expect(trainingFlops(TINY, 4, { shared: 5, branches: 3, branchRows: 2 })).toBe(
+      rows * (4 * P + 6 * 4 * S) + 14 * 2 * 4 * positions + 3 * 2 * 4 * 21,
+    );
+  });
+
+  it('a decode step reads weights once, keys and values per row, A and B per distinct adapter', () => {
+    const step = { rows: 3, context: 10, adapters: 2, rank: 4 };
+    expect(decodeBytes(TINY, step)).toBe(2 * (P + 21) + 3 * 10 * 2 * 2 * 2 * 4 + 2 * 4 * S * 4);
+    expect(decodeFlops(TINY, step)).toBe(3 * (2 * (P + 21) + 2 * 4 * S + 4 * 2 * 4 * 10));
+  });
+
+  it('the slower of arithmetic and reading decides', () => {
+    expect(leastSeconds(100, 10, { flops: 50, bytes: 1 })).toBe(10);
+    expect(leastSeconds(100, 10, { flops: 5, bytes: 1 })).toBe(20);
+    expect(linearPeak(1, 2, { flops: 1000, bytes: 10 })).toBe(10);
+    expect(linearPeak(512, 2, { flops: 1000, bytes: 10 })).toBe(1000);
+  });
+});

@@ -1,0 +1,38 @@
+import { benchEngine, engineOptions } from './engine';
+import { engineText } from './engine-text';
+
+describe('bench:engine --quick', () => {
+  it('measures every part and reports it under the documented names', async () => {
+    const report = await benchEngine(engineOptions(['--quick']));
+    expect(report.leftOut).toEqual([]);
+    expect(Object.keys(report).slice(0, 6)).toEqual(['machine', 'linear', 'decode', 'training', 'grouped', 'adapter']);
+    expect(Object.keys(report.machine)).toEqual(['fmaGflops', 'bf16Gflops', 'readGBs']);
+    expect(report.linear).toHaveLength(10);
+    for (const row of report.linear) {
+      expect(row).toMatchObject({ numerics: 'f32-1', gflops: expect.any(Number), ofPeak: expect.any(Number) });
+    }
+    expect(report.decode.map(({ rows, adapters }) => [rows, adapters])).toEqual([
+      [1, 1],
+      [8, 1],
+      [8, 8],
+    ]);
+    expect(report.training.map(({ adapters, rank }) => [adapters, rank])).toEqual([
+      [1, 8],
+      [4, 8],
+    ]);
+    for (const row of [...report.decode, ...report.training]) {
+      expect(row.tokensPerS).toBeGreaterThan(0);
+      expect(row.ofCeiling).toBeGreaterThan(0);
+    }
+    expect(report.grouped?.ratio).toBeGreaterThan(0);
+    expect(report.grouped?.ideal).toBeGreaterThan(1);
+    const times = ['createMs', 'firstTokenMs', 'publishMs', 'restoreMs', 'bytesByFormula'] as const;
+    for (const name of times) expect(report.adapter?.[name]).toBeGreaterThan(0);
+    expect(JSON.parse(JSON.stringify(report))).toEqual(report);
+    expect(engineText(report)).toContain('ceilings:');
+  }, 60_000);
+
+  it('refuses a part that does not exist', async () => {
+    await expect(benchEngine(engineOptions(['--quick', '--only', 'speed']))).rejects.toThrow('--only');
+  });
+});

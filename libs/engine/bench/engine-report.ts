@@ -1,0 +1,70 @@
+import type { MachineSample } from './machine-bench';
+
+/** What `bench:engine --json` prints. Speeds are medians; shares are medians of each round's own quotient. */
+export interface EngineReport {
+  machine: MachineSample;
+  linear: LinearRow[];
+  decode: DecodeRow[];
+  training: TrainingRow[];
+  grouped: GroupedRow | null;
+  adapter: AdapterRow | null;
+  model: string;
+  kernels: string;
+  threads: number;
+  seconds: number;
+  /** What the time budget left out, in words. */
+  leftOut: string[];
+}
+
+export interface LinearRow {
+  numerics: string;
+  rows: number;
+  dIn: number;
+  dOut: number;
+  gflops: number;
+  /** Of the lower of the FMA peak and what the read bandwidth allows at so many rows. */
+  ofPeak: number;
+  /** Weights read per second over the read bandwidth. */
+  ofRead: number;
+}
+
+export interface DecodeRow {
+  numerics: string;
+  rows: number;
+  adapters: number;
+  tokensPerS: number;
+  ofCeiling: number;
+}
+
+export interface TrainingRow {
+  numerics: string;
+  adapters: number;
+  rank: number;
+  tokensPerS: number;
+  ofCeiling: number;
+  /** Of all adapters together, and tokens of each. */
+  sequences: number;
+  tokens: number;
+}
+
+export interface GroupedRow {
+  tokensPerS: number;
+  ungroupedTokensPerS: number;
+  ratio: number;
+  /** The same quotient of FLOPs by formula. */
+  ideal: number;
+}
+
+export interface AdapterRow {
+  createMs: number;
+  firstTokenMs: number;
+  publishMs: number;
+  restoreMs: number;
+  /** Resident memory that one more training adapter takes. */
+  bytes: number;
+  bytesByFormula: number;
+  /** Write, fsync and SHA-256 of the published file's bytes by Node, beside publishing. */
+  writeMs: number;
+  publishRatio: number;
+  publishedBytes: number;
+}

@@ -1,0 +1,155 @@
+import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
+import { Budget } from './budget';
+import {
+  type Bench,
+  type TrainingKind,
+  linearShapes,
+  measureAdapter,
+  measureDecode,
+  measureGrouped,
+  measureLinear,
+  measureTraining,
+} from './engine-cases';
+import type { EngineReport } from './engine-report';
+import { LEAST_ROUNDS, rounded } from './interleave';
+import { machineNow, medianMachine, openMachineBench } from './machine-bench';
+import { COMMON_OPTIONS, type GivenOptions, readOptions } from './options';
+import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
+
+// npm run -s bench:engine -- [--model <folder>] [--only linear,decode,...] [--rounds N] [--budget-s N] [--json] [--quick]
+// Without a folder: SmolLM2-135M's shapes with seeded random weights. --quick: a tiny base, a check that all of it runs.
+
+export const ENGINE_OPTIONS = {
+  ...COMMON_OPTIONS,
+  model: { type: 'string' },
+  rounds: { type: 'string', default: String(LEAST_ROUNDS) },
+  only: { type: 'string' },
+} as const;
+
+/** How the budget is divided: parts in the order in which they run. */
+const PARTS = { linear: 15, decode: 30, training: 40, grouped: 15, adapter: 10 };
+type Part = keyof typeof PARTS;
+const ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+const DECODE_ROWS = [1, 8, 32, 64];
+/** Of the demo's base. */
+const DEMO_SHAPES: [number, number][] = [
+  [128, 128],
+  [128, 256],
+  [128, 768],
+  [384, 128],
+];
+
+interface Sizes {
+  rows: number[];
+  readMiB: number;
+  decodeRows: number[];
+  decodeTokens: number;
+  training: TrainingKind[];
+  group: { prompt: number; branches: number; tokens: number };
+}
+
+/** The short sequences have one row for one adapter, too: what more adapters cost shows against it alone. */
+const FULL: Sizes = {
+  rows: ROWS,
+  readMiB: 512,
+  decodeRows: DECODE_ROWS,
+  decodeTokens: 32,
+  training: [
+    { adapters: 1, sequences: 8, tokens: 256 },
+    ...[1, 4, 16, 64].map((adapters) => ({ adapters, sequences: 64, tokens: 32 })),
+  ],
+  group: { prompt: 192, branches: 8, tokens: 64 },
+};
+const QUICK: Sizes = {
+  rows: [1, 64],
+  readMiB: 32,
+  decodeRows: [1, 8],
+  decodeTokens: 4,
+  training: [1, 4].map((adapters) => ({ adapters, sequences: 4, tokens: 8 })),
+  group: { prompt: 12, branches: 4, tokens: 4 },
+};
+
+export async function benchEngine(options: GivenOptions): Promise<EngineReport> {
+  const quick = options.has('quick');
+  const sizes = quick ? QUICK : FULL;
+  const seed = options.whole('seed', 0);
+  const wanted = partsOf(options.text('only'));
+  const weights = Object.fromEntries(Object.entries(PARTS).filter(([part]) => wanted.has(part as Part)));
+  const budget = new Budget(options.whole('budget-s', 1), weights);
+  const model = speedModel(options.text('model'), quick ? QUICK_SHAPE : SMOLLM2_135M, seed);
+  try {
+    const engine = await openEngine({
+      ...DEFAULT_ENGINE_OPTIONS,
+      modelFolder: model.folder,
+      kvCacheMiB: 1024,
+      activationBudgetMiB: 4096,
+    });
+    try {
+      const info = engine.info();
+      const bench: Bench = {
+        engine,
+        model,
+        machine: openMachineBench(info.kernels, sizes.readMiB),
+        numerics: info.numericsId,
+        rounds: options.whole('rounds', 1),
+        seed,
+        leftOut: [],
+      };
+      const shapes = quick ? linearShapes(model.shape) : [...linearShapes(model.shape), ...DEMO_SHAPES];
+      await machineNow(bench.machine); // first touches
+      const run = async <T>(part: Part, otherwise: T, measure: (deadline: number) => Promise<T>): Promise<T> => {
+        if (!wanted.has(part)) {
+          bench.leftOut.push(`${part}: not asked for`);
+          return otherwise;
+        }
+        return measure(budget.deadlineOf(part));
+      };
+      const nothing = { linear: [], machine: [] };
+      const { linear, machine } = await run('linear', nothing, (deadline) =>
+        measureLinear(bench, shapes, sizes.rows, deadline),
+      );
+      const decode = await run('decode', [], (deadline) =>
+        measureDecode(bench, sizes.decodeRows, sizes.decodeTokens, deadline),
+      );
+      const training = await run('training', [], (deadline) => measureTraining(bench, sizes.training, deadline));
+      const grouped = await run('grouped', null, (deadline) => measureGrouped(bench, sizes.group, deadline));
+      const adapter = await run('adapter', null, (deadline) => measureAdapter(bench, deadline));
+      const ceilings = machine.length > 0 ? medianMachine(machine) : await machineNow(bench.machine);
+      return {
+        machine: {
+          fmaGflops: rounded(ceilings.fmaGflops),
+          bf16Gflops: ceilings.bf16Gflops === null ? null : rounded(ceilings.bf16Gflops),
+          readGBs: rounded(ceilings.readGBs),
+        },
+        linear,
+        decode,
+        training,
+        grouped,
+        adapter,
+        model: model.name,
+        kernels: info.kernels,
+        threads: info.threads,
+        seconds: rounded(budget.secondsUsed()),
+        leftOut: bench.leftOut,
+      };
+    } finally {
+      await engine.dispose();
+    }
+  } finally {
+    model.dispose();
+  }
+}
+
+function partsOf(text: string | null): Set<Part> {
+  const all = Object.keys(PARTS) as Part[];
+  if (text === null) return new Set(all);
+  return new Set(
+    text.split(',').map((name) => {
+      const part = all.find((each) => each === name);
+      if (part === undefined) throw new Error(`--only: expected some of ${all.join(',')}; got "${name}"`);
+      return part;
+    }),
+  );
+}
+
+export const engineOptions = (args: string[]): GivenOptions => readOptions(ENGINE_OPTIONS, args);

@@ -1,0 +1,42 @@
+import type { KernelPath } from '../src/engine.types';
+import { type NativeLinearSample, type NativeMachineSample, nativeAddon } from '../src/native-addon';
+import { LEAST_ROUNDS, median } from './interleave';
+
+export type MachineSample = NativeMachineSample;
+export type LinearSample = NativeLinearSample;
+
+/** Measures the machine's ceilings and the linear kernels beside them; holds `readMiB` of memory until collected. */
+export interface MachineBench {
+  machine(): Promise<MachineSample>;
+  linear(layer: {
+    dIn: number;
+    dOut: number;
+    rows: Int32Array;
+    narrow: boolean;
+    rounds: number;
+  }): Promise<LinearSample[]>;
+}
+
+/** Far beyond any cache of the machines that we know. */
+const READ_MIB = 512;
+
+export function openMachineBench(kernels: KernelPath | null, readMiB = READ_MIB): MachineBench {
+  const addon = nativeAddon();
+  return new addon.MachineBench({ kernels, threads: null, readMiB });
+}
+
+export function medianMachine(samples: readonly MachineSample[]): MachineSample {
+  const dots = samples.flatMap(({ bf16Gflops }) => (bf16Gflops === null ? [] : [bf16Gflops]));
+  return {
+    fmaGflops: median(samples.map(({ fmaGflops }) => fmaGflops)),
+    bf16Gflops: dots.length === 0 ? null : median(dots),
+    readGBs: median(samples.map(({ readGBs }) => readGBs)),
+  };
+}
+
+/** The ceilings of this moment. */
+export async function machineNow(bench: MachineBench): Promise<MachineSample> {
+  const samples: MachineSample[] = [];
+  while (samples.length < LEAST_ROUNDS) samples.push(await bench.machine());
+  return medianMachine(samples);
+}

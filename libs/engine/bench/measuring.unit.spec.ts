@@ -1,0 +1,56 @@
+import { Budget } from './budget';
+import { interleave, median } from './interleave';
+import { COMMON_OPTIONS, readOptions } from './options';
+
+describe('the command line of a benchmark', () => {
+  it('refuses an option that does not exist, by name', () => {
+    expect(() => readOptions(COMMON_OPTIONS, ['--roundz', '3'])).toThrow('--roundz');
+    expect(() => readOptions(COMMON_OPTIONS, ['extra'])).toThrow('extra');
+  });
+
+  it('refuses a value of the wrong kind, by name', () => {
+    const options = readOptions(COMMON_OPTIONS, ['--budget-s', 'soon', '--seed', '1.5']);
+    expect(() => options.number('budget-s')).toThrow('--budget-s');
+    expect(() => options.whole('seed', 0)).toThrow('--seed');
+  });
+
+  it('has defaults and lists', () => {
+    const options = readOptions({ ...COMMON_OPTIONS, n: { type: 'string', default: '1,2,8' } }, ['--json']);
+    expect(options.has('json')).toBe(true);
+    expect(options.has('quick')).toBe(false);
+    expect(options.whole('budget-s', 1)).toBe(600);
+    expect(options.wholes('n')).toEqual([1, 2, 8]);
+  });
+});
+
+describe('interleaving', () => {
+  const cases = (log: string[]) => ['a', 'b'].map((name) => ({ name, run: async () => void log.push(name) }));
+
+  it('runs the cases in turn and does not count the first round', async () => {
+    const log: string[] = [];
+    const { samples, leftOut } = await interleave(cases(log), 2, Infinity);
+    expect(log.join('')).toBe('ababab');
+    expect(samples.map((of) => of.length)).toEqual([2, 2]);
+    expect(leftOut).toEqual([]);
+  });
+
+  it('starts nothing after the deadline and says what is missing', async () => {
+    const { samples, leftOut } = await interleave(cases([]), 3, 0);
+    expect(samples).toEqual([[], []]);
+    expect(leftOut).toEqual(['a: 0 of 3 rounds', 'b: 0 of 3 rounds']);
+  });
+
+  it('takes the median', () => {
+    expect(median([3, 1, 2])).toBe(2);
+    expect(median([4, 1, 3, 2])).toBe(2.5);
+    expect(() => median([])).toThrow('nothing');
+  });
+});
+
+it('a budget gives each part its share and what earlier ones left', () => {
+  const start = Date.now();
+  const budget = new Budget(100, { first: 1, second: 3 });
+  const first = budget.deadlineOf('first');
+  expect(first - start).toBeGreaterThanOrEqual(25_000);
+  expect(budget.deadlineOf('second') - first).toBeCloseTo(75_000, 3);
+});
