@@ -113,16 +113,25 @@ export interface SampleResult {
   promptLogprobs: Float32Array | null;
 }
 
-/** One completion of a datum. `n` = number of target positions = length of `tokens`. */
+/**
+ * One completion of a datum: `n` positions, one per token, with K targets each. Numbers of targets are row-major
+ * [n, K]; what the loss does not use is null or absent.
+ */
 export interface Branch {
-  /** The completion's token ids [n]; targets of the loss when `targets` is null. */
+  /** The completion's token ids [n]: what is fed, and the targets where `targets` is null. */
   tokens: Int32Array;
-  /** cross_entropy only: weight per position [n]. */
+  /** cross_entropy only: weight per target. */
   weights: Float32Array | null;
-  /** importance_sampling, ppo: recorded policy log-prob per position [n]. */
+  /** The losses with advantages: recorded policy log-prob per target. */
   logprobs: Float32Array | null;
-  /** importance_sampling, ppo: advantage per position [n]. */
+  /** importance_sampling, ppo, cispo, dro, gspo: advantage per target. */
   advantages: Float32Array | null;
+  /** Target ids, any K >= 1 (gspo: 1); null = `tokens`, K = 1. One softmax per position, read at K ids. */
+  targets?: Int32Array | null;
+  /** given_gradient only: dL/dlogprob per target. */
+  gradients?: Float32Array | null;
+  /** gspo only, per position [n]: the sequence's ratio is over positions where it is not 0. */
+  mask?: Float32Array | null;
 }
 
 /**
@@ -135,19 +144,48 @@ export interface Datum {
   branches: readonly Branch[];
 }
 
-export type LossName = 'cross_entropy' | 'importance_sampling' | 'ppo';
+export const LOSS_NAMES = [
+  'cross_entropy',
+  'importance_sampling',
+  'ppo',
+  'cispo',
+  'dro',
+  'gspo',
+  'given_gradient',
+] as const;
+export type LossName = (typeof LOSS_NAMES)[number];
 
+/**
+ * What is summed over targets, divided by nothing. lp = policy log-prob, q the recorded one, A the advantage, w the
+ * weight, ratio = exp(lp - q); in the gradient, ratios that stand before lp or A are constants where the third column
+ * says so.
+ *
+ * | name | term | d term / d lp |
+ * |---|---|---|
+ * | cross_entropy | -w lp | -w |
+ * | importance_sampling | -ratio A | -ratio A |
+ * | ppo | -min(ratio A, clip(ratio) A) | -ratio A where the unclipped one is the smaller, else 0 |
+ * | cispo | -clip(ratio) A lp | -clip(ratio) A |
+ * | dro | -(A lp - beta/2 (lp - q)^2) | -A + beta (lp - q) |
+ * | gspo | as ppo, with one ratio per branch: exp(mean of lp - q over the mask) | as ppo |
+ * | given_gradient | c lp | c, given by the caller |
+ *
+ * A target whose weight, advantage or c is 0 is no part of the sum, whatever its ratio; for dro that holds for the
+ * quadratic term too. A gspo branch whose mask is all 0 has no terms.
+ */
 export interface Loss {
   name: LossName;
-  /** ppo: absolute ratio thresholds; null elsewhere. */
+  /** ppo, cispo, gspo: absolute ratio thresholds, 0 <= clipLow <= clipHigh; null elsewhere. */
   clipLow: number | null;
   clipHigh: number | null;
+  /** dro: strength of the pull to the recorded policy, 0 or more; null or absent elsewhere. */
+  beta?: number | null;
 }
 
 export interface ForwardBackwardResult {
   /** Sum over datums, branches and positions (fp64). */
   lossSum: number;
-  /** Policy log-prob per datum, branch, position. */
+  /** Policy log-prob per datum, branch, target [n * K]. */
   logprobs: Float32Array[][];
   /** Rows with a target. */
   tokens: number;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/loss_fields.h"
+
 namespace hotbed {
 namespace {
 
@@ -62,12 +64,26 @@ Module ReadModule(const Argument& argument) {
   Refuse(argument, "one of q, k, v, o, gate, up, down, lm_head; got \"" + name + "\"");
 }
 
+LossName ReadLossName(const Argument& argument) {
+  const std::string text = ReadText(argument);
+  std::string words;
+  for (int i = 0; i < kLossCount; ++i) {
+    const char* word = FieldsOf(static_cast<LossName>(i)).word;
+    if (text == word) return static_cast<LossName>(i);
+    words += (i == 0 ? "" : ", ") + std::string(word);
+  }
+  Refuse(argument, "one of " + words + "; got \"" + text + "\"");
+}
+
 Branch ReadBranch(const Argument& argument) {
   Branch branch;
   branch.tokens = ReadTokens(argument.Member("tokens"));
   branch.weights = ReadOptional(argument.Member("weights"), ReadFloats);
   branch.logprobs = ReadOptional(argument.Member("logprobs"), ReadFloats);
   branch.advantages = ReadOptional(argument.Member("advantages"), ReadFloats);
+  branch.targets = ReadOptional(argument.Member("targets"), ReadTokens);
+  branch.gradients = ReadOptional(argument.Member("gradients"), ReadFloats);
+  branch.mask = ReadOptional(argument.Member("mask"), ReadFloats);
   return branch;
 }
 
@@ -187,19 +203,10 @@ SampleRequest ReadSampleRequest(const Argument& argument) {
 
 Loss ReadLoss(const Argument& argument) {
   Loss loss;
-  const Argument name = argument.Member("name");
-  const std::string text = ReadText(name);
-  if (text == "cross_entropy") {
-    loss.name = LossName::kCrossEntropy;
-  } else if (text == "importance_sampling") {
-    loss.name = LossName::kImportanceSampling;
-  } else if (text == "ppo") {
-    loss.name = LossName::kPpo;
-  } else {
-    Refuse(name, "cross_entropy, importance_sampling or ppo; got \"" + text + "\"");
-  }
+  loss.name = ReadLossName(argument.Member("name"));
   loss.clip_low = ReadOptional(argument.Member("clipLow"), ReadNumber);
   loss.clip_high = ReadOptional(argument.Member("clipHigh"), ReadNumber);
+  loss.beta = ReadOptional(argument.Member("beta"), ReadNumber);
   return loss;
 }
 

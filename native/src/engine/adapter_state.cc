@@ -69,37 +69,42 @@ int ModuleOutputSize(const ModelConfig& config, Module module) {
 }
 
 AdapterLayout::AdapterLayout(const ModelConfig& config, const AdapterSpec& spec)
-    : index_(static_cast<size_t>(config.num_layers) * kLayerModuleCount, -1) {
+    : index_(static_cast<size_t>(config.num_layers) * kLayerModuleCount + 1, -1) {
   for (Module module : spec.targets) present_[static_cast<int>(module)] = true;
-  for (int layer = 0; layer < config.num_layers; ++layer) {
-    for (int m = 0; m < kLayerModuleCount; ++m) {
-      if (!present_[m]) continue;
-      const Module module = static_cast<Module>(m);
-      index_[static_cast<size_t>(layer) * kLayerModuleCount + m] =
-          static_cast<int>(tensors_.size());
-      for (bool is_b : {false, true}) {
-        AdapterTensor tensor;
-        tensor.layer = layer;
-        tensor.module = module;
-        tensor.is_b = is_b;
-        tensor.rows = is_b ? ModuleOutputSize(config, module) : spec.rank;
-        tensor.cols = is_b ? spec.rank : ModuleInputSize(config, module);
-        tensor.offset = buffer_size_;
-        buffer_size_ += RoundUp(tensor.size());
-        parameter_count_ += tensor.size();
-        tensors_.push_back(tensor);
-      }
+  const auto add_pair = [&](int layer, Module module) {
+    if (!has(module)) return;
+    index_[IndexOf(layer, module)] = static_cast<int>(tensors_.size());
+    for (bool is_b : {false, true}) {
+      AdapterTensor tensor;
+      tensor.layer = layer;
+      tensor.module = module;
+      tensor.is_b = is_b;
+      tensor.rows = is_b ? ModuleOutputSize(config, module) : spec.rank;
+      tensor.cols = is_b ? spec.rank : ModuleInputSize(config, module);
+      tensor.offset = buffer_size_;
+      buffer_size_ += RoundUp(tensor.size());
+      parameter_count_ += tensor.size();
+      tensors_.push_back(tensor);
     }
+  };
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    for (int m = 0; m < kLayerModuleCount; ++m) add_pair(layer, static_cast<Module>(m));
   }
+  add_pair(config.num_layers, Module::kLmHead);
+}
+
+size_t AdapterLayout::IndexOf(int layer, Module module) const {
+  if (module == Module::kLmHead) return index_.size() - 1;
+  return static_cast<size_t>(layer) * kLayerModuleCount + static_cast<int>(module);
 }
 
 const AdapterTensor* AdapterLayout::a(int layer, Module module) const {
-  const int i = index_[static_cast<size_t>(layer) * kLayerModuleCount + static_cast<int>(module)];
+  const int i = index_[IndexOf(layer, module)];
   return i < 0 ? nullptr : &tensors_[i];
 }
 
 const AdapterTensor* AdapterLayout::b(int layer, Module module) const {
-  const int i = index_[static_cast<size_t>(layer) * kLayerModuleCount + static_cast<int>(module)];
+  const int i = index_[IndexOf(layer, module)];
   return i < 0 ? nullptr : &tensors_[i + 1];
 }
 

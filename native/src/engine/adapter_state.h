@@ -71,13 +71,15 @@ class AdapterLayout {
   // Floats of all tensors, without padding.
   size_t parameter_count() const { return parameter_count_; }
   bool has(Module module) const { return present_[static_cast<int>(module)]; }
-  // Null when the module is not targeted.
+  // Null when the module is not targeted. The layer of lm_head is the number of layers.
   const AdapterTensor* a(int layer, Module module) const;
   const AdapterTensor* b(int layer, Module module) const;
 
  private:
+  size_t IndexOf(int layer, Module module) const;
+
   std::vector<AdapterTensor> tensors_;
-  std::vector<int> index_;  // [layer][module] -> index of A in tensors_, or -1
+  std::vector<int> index_;  // [layer][module], then lm_head -> index of A in tensors_, or -1
   std::array<bool, kModuleCount> present_{};
   size_t buffer_size_ = 0;
   size_t parameter_count_ = 0;
@@ -117,8 +119,7 @@ struct AdapterState {
   uint64_t gradient_changes = 0;
 };
 
-// Throws EngineFault invalid_argument naming the field. lm_head is refused: the head carries no
-// adapter in f32-1.
+// Throws EngineFault invalid_argument naming the field.
 void ValidateSpec(const AdapterSpec& spec);
 
 // The same numbers in an own buffer.

@@ -16,6 +16,7 @@ struct CpuExecutor::SamplingBuffers {
   RowContext rows;
   std::vector<float*> pages;  // of the current layer, as plan.page_ids
   std::vector<size_t> full_rows;
+  std::vector<kernels::HeadLora> head_lora;  // over the rows of a chunk of the head
   std::vector<size_t> score_rows;
   std::vector<size_t> offsets;
   std::vector<int32_t> targets;
@@ -30,13 +31,13 @@ struct CpuExecutor::TrainingPass {
   const TrainingPlan* plan = nullptr;
   TrainingOutput* output = nullptr;
   Phase phase = Phase::kOver;
-  size_t next = 0;  // layer, or first target of the next slice of the head
+  size_t next = 0;  // layer, or first target row of the next slice of the head
   double flops_done = 0;
   double flops_total = 0;
 
-  // Segments with a backward pass come first, so its rows, datums and targets are prefixes.
+  // Segments with a backward pass come first, so its rows, datums and target rows are prefixes.
   size_t backward_datums = 0;
-  size_t backward_targets = 0;
+  size_t backward_targets = 0;  // target rows
   bool keeps_activations = false;
 
   RowContext rows;           // all rows
@@ -46,19 +47,23 @@ struct CpuExecutor::TrainingPass {
   std::vector<LayerActivations> layers;
   std::vector<float*> pages;  // page tables of all runs, one after another
   BackwardGroups groups;
-  std::vector<size_t> offsets;  // 0, 1, ..., targets
-  std::vector<float> c;
+  std::vector<float> c;                       // [targets]
+  std::vector<kernels::HeadLora> head_lora;   // over all target rows
+  std::vector<kernels::HeadLora> head_slice;  // over those of a slice
+  size_t head_rank = 0;                       // the largest of them
 
   // In pass_arena_.
   LayerScratch scratch;
   BackwardScratch back_scratch;
   float* final_x = nullptr;     // [rows, d]
-  float* gathered = nullptr;    // [targets, d] rows with a target, before the final norm
-  float* normed = nullptr;      // [targets, d] after it
-  float* lse = nullptr;         // [targets]
+  float* gathered = nullptr;    // [target rows, d], before the final norm
+  float* normed = nullptr;      // [target rows, d] after it
+  float* lse = nullptr;         // [target rows]
+  float* head_u = nullptr;      // [target rows, head_rank]
+  float* head_du = nullptr;     // [target rows of a slice, head_rank]
   float* page_block = nullptr;  // the pages themselves
   float* dx = nullptr;          // [backward rows, d]
-  float* d_final = nullptr;     // [backward targets, d]
+  float* d_final = nullptr;     // [backward target rows, d]
 };
 
 }  // namespace hotbed

@@ -83,6 +83,27 @@ void CpuExecutor::AddLora(const AdapterWeights* weights, size_t row_begin, size_
   rows->max_rank = std::max<size_t>(rows->max_rank, weights->spec->rank);
 }
 
+void CpuExecutor::AddHeadLora(const AdapterWeights& weights, size_t row_begin, size_t row_end,
+                              float* gradient, std::vector<kernels::HeadLora>* lora) {
+  const int layer = model_.config().num_layers;
+  const AdapterTensor* a = weights.layout->a(layer, Module::kLmHead);
+  if (!a || row_begin == row_end) return;
+  const AdapterTensor* b = weights.layout->b(layer, Module::kLmHead);
+  const float* transposed = CopyFor(weights)->transposed.data();
+  kernels::HeadLora segment;
+  segment.rowBegin = row_begin;
+  segment.rowEnd = row_end;
+  segment.rank = a->rows;
+  segment.scale = LoraScale(*weights.spec);
+  segment.at = transposed + a->offset;
+  segment.bt = transposed + b->offset;
+  segment.a = weights.at(*a);
+  segment.b = weights.at(*b);
+  segment.gradA = gradient ? gradient + a->offset : nullptr;
+  segment.gradB = gradient ? gradient + b->offset : nullptr;
+  lora->push_back(segment);
+}
+
 float* CpuExecutor::Page(int32_t id) {
   const size_t slab = static_cast<size_t>(id) / pages_per_slab_;
   const size_t page_floats = layer_page_floats_ * model_.config().num_layers;

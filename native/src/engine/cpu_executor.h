@@ -46,22 +46,30 @@ class CpuExecutor : public Executor {
   void FillCopy(const AdapterWeights& weights, CpuAdapterCopy* copy);
   void AddLora(const AdapterWeights* weights, size_t row_begin, size_t row_end, float* gradient,
                RowContext* rows);
+  // Appends the pair on the head, where these weights have one.
+  void AddHeadLora(const AdapterWeights& weights, size_t row_begin, size_t row_end, float* gradient,
+                   std::vector<kernels::HeadLora>* lora);
 
   // Page `id` of layer 0; layer l lies l * layer_page_floats_ further.
   float* Page(int32_t id);
   void CopyPage(const PageCopy& copy);
 
   void LayOutRows(TrainingPass* pass);
+  void LayOutHead(TrainingPass* pass);
   void LayOutMemory(TrainingPass* pass);
   void LayOutPages(TrainingPass* pass);
   // Each runs one slice of the pass and returns about how many FLOPs it took.
   double TrainingSlice(TrainingPass* pass);
+  const std::vector<kernels::HeadLora>& HeadSlice(TrainingPass* pass, size_t begin, size_t count);
   void ScoreTargets(TrainingPass* pass, size_t begin, size_t count);
   void ComputeLosses(TrainingPass* pass);
   void HeadGradient(TrainingPass* pass, size_t begin, size_t count);
   // Hidden states after the last layer -> logits of plan.draws and plan.logits_rows, log-probs of
   // plan.scores.
   void SamplingHead(const SamplingPlan& plan, const float* x, SamplingOutput* output);
+  // Adapters of the head over the given ascending rows of the plan.
+  const std::vector<kernels::HeadLora>& SamplingHeadLora(const SamplingPlan& plan,
+                                                         const size_t* rows, size_t count);
   // x[rows[i]] -> normed [count, d] by the final norm; `gathered` keeps the rows before it.
   void GatherFinal(const float* x, const size_t* rows, size_t count, float* gathered,
                    float* normed);

@@ -74,6 +74,21 @@ void CpuExecutor::RunSampling(const SamplingPlan& plan, SamplingOutput* output) 
   SamplingHead(plan, step.at.x, output);
 }
 
+const std::vector<kernels::HeadLora>& CpuExecutor::SamplingHeadLora(const SamplingPlan& plan,
+                                                                    const size_t* rows,
+                                                                    size_t count) {
+  std::vector<kernels::HeadLora>& lora = sampling_->head_lora;
+  lora.clear();
+  size_t begin = 0;
+  for (const PlanSegment& segment : plan.segments) {
+    size_t end = begin;
+    while (end < count && rows[end] < segment.row_end) ++end;
+    if (segment.weights) AddHeadLora(*segment.weights, begin, end, nullptr, &lora);
+    begin = end;
+  }
+  return lora;
+}
+
 void CpuExecutor::SamplingHead(const SamplingPlan& plan, const float* x, SamplingOutput* output) {
   const ModelConfig& config = model_.config();
   const size_t d = config.hidden_size, vocab = config.vocab_size;
@@ -96,12 +111,14 @@ void CpuExecutor::SamplingHead(const SamplingPlan& plan, const float* x, Samplin
   const size_t full_chunk = std::max<size_t>(1, std::min(full.size(), kHeadFloats / vocab));
   const size_t score_chunk = std::min(plan.scores.size(), kScoreRows);
   const size_t chunk = std::max(full_chunk, score_chunk);
-  float *gathered = nullptr, *normed = nullptr, *lse = nullptr, *logits = nullptr;
+  const size_t rank = sampling_->rows.max_rank;
+  float *gathered = nullptr, *normed = nullptr, *lse = nullptr, *logits = nullptr, *u = nullptr;
   head_arena_.Carve([&](Arena& arena) {
     gathered = arena.Take(chunk * d);
     normed = arena.Take(chunk * d);
     lse = arena.Take(chunk);
     logits = arena.Take(full.empty() ? 0 : full_chunk * vocab);
+    u = arena.Take(chunk * rank);
   });
 
   kernels::HeadArgs head;
@@ -110,6 +127,13 @@ void CpuExecutor::SamplingHead(const SamplingPlan& plan, const float* x, Samplin
   head.weight = model_.head().view;
   head.lse = lse;
   head.ldlogits = vocab;
+  head.u = u;
+  head.ldu = rank;
+  const auto set_lora = [&](const size_t* rows, size_t count) {
+    const std::vector<kernels::HeadLora>& lora = SamplingHeadLora(plan, rows, count);
+    head.lora = lora.data();
+    head.loraCount = lora.size();
+  };
 
   size_t next_draw = 0, next_logits = 0;
   for (size_t begin = 0; begin < full.size(); begin += full_chunk) {
@@ -117,6 +141,7 @@ void CpuExecutor::SamplingHead(const SamplingPlan& plan, const float* x, Samplin
     GatherFinal(x, full.data() + begin, count, gathered, normed);
     head.rows = count;
     head.logits = logits;
+    set_lora(full.data() + begin, count);
     kernels_.head(pool_, head);
 
     const size_t first_draw = next_draw;
@@ -166,6 +191,7 @@ void CpuExecutor::SamplingHead(const SamplingPlan& plan, const float* x, Samplin
     }
     GatherFinal(x, buffers.score_rows.data(), count, gathered, normed);
     head.rows = count;
+    set_lora(buffers.score_rows.data(), count);
     head.targetOffsets = buffers.offsets.data();
     head.targets = buffers.targets.data();
     head.logprobs = output->score_logprobs.data() + begin;

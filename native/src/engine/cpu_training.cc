@@ -29,7 +29,7 @@ size_t PageCount(const TrainingPlan& plan, const TrainingDatum& datum) {
   return count;
 }
 
-// Targets per slice of the head; enough rows for the kernels to run at full speed.
+// Target rows per slice of the head; enough for the kernels to run at full speed.
 constexpr size_t kHeadSlice = 256;
 
 // Of one row through one layer in one direction; attention and adapters are left out.
@@ -42,13 +42,22 @@ double HeadFlops(const ModelConfig& config) { return 2.0 * config.hidden_size * 
 
 kernels::LossKind KindOf(LossName name) {
   switch (name) {
+    case LossName::kCrossEntropy:
+      break;
     case LossName::kImportanceSampling:
       return kernels::LossKind::importanceSampling;
     case LossName::kPpo:
       return kernels::LossKind::ppo;
-    default:
-      return kernels::LossKind::crossEntropy;
+    case LossName::kCispo:
+      return kernels::LossKind::cispo;
+    case LossName::kDro:
+      return kernels::LossKind::dro;
+    case LossName::kGspo:
+      return kernels::LossKind::gspo;
+    case LossName::kGivenGradient:
+      return kernels::LossKind::givenGradient;
   }
+  return kernels::LossKind::crossEntropy;
 }
 
 }  // namespace
@@ -155,13 +164,31 @@ void CpuExecutor::LayOutRows(TrainingPass* pass) {
     if (lora.gradient) backward.lora.push_back(lora);
   }
   pass->backward_targets =
-      pass->backward_datums == 0 ? 0 : plan.datums[pass->backward_datums - 1].target_end;
+      pass->backward_datums == 0 ? 0 : plan.datums[pass->backward_datums - 1].target_row_end;
+  LayOutHead(pass);
+}
+
+// The head's adapters over target rows. Segments stand in row order, so do their target rows.
+void CpuExecutor::LayOutHead(TrainingPass* pass) {
+  const TrainingPlan& plan = *pass->plan;
+  pass->head_lora.clear();
+  pass->head_rank = 0;
+  for (const TrainingSegment& segment : plan.segments) {
+    if (!segment.adapter || segment.datum_begin == segment.datum_end) continue;
+    AddHeadLora(*segment.adapter->weights, plan.datums[segment.datum_begin].target_row_begin,
+                plan.datums[segment.datum_end - 1].target_row_end,
+                segment.backward ? segment.adapter->gradient.data() : nullptr, &pass->head_lora);
+  }
+  for (const kernels::HeadLora& lora : pass->head_lora) {
+    pass->head_rank = std::max(pass->head_rank, lora.rank);
+  }
 }
 
 void CpuExecutor::LayOutMemory(TrainingPass* pass) {
   const ModelConfig& config = model_.config();
   const TrainingPlan& plan = *pass->plan;
-  const size_t n = plan.rows(), back = pass->backward_rows.rows, targets = plan.targets.size();
+  const size_t n = plan.rows(), back = pass->backward_rows.rows;
+  const size_t targets = plan.target_rows.size();
   const size_t layers = config.num_layers;
   size_t page_count = 0;
   for (const TrainingDatum& datum : plan.datums) page_count += PageCount(plan, datum);
@@ -199,6 +226,8 @@ void CpuExecutor::LayOutMemory(TrainingPass* pass) {
     pass->gathered = arena.Take(targets * d);
     pass->normed = arena.Take(targets * d);
     pass->lse = arena.Take(targets);
+    pass->head_u = arena.Take(targets * pass->head_rank);
+    pass->head_du = arena.Take(std::min(kHeadSlice, pass->backward_targets) * pass->head_rank);
     pass->page_block = arena.Take(page_count * layer_page_floats_);
     pass->scratch.normed = arena.Take(n * d);
     pass->scratch.hidden = arena.Take(n * ff);
@@ -227,18 +256,16 @@ void CpuExecutor::BeginTraining(const TrainingPlan& plan, TrainingOutput* output
   LayOutRows(pass);
   LayOutMemory(pass);
   LayOutPages(pass);
-  const size_t targets = plan.targets.size();
-  output->logprobs.resize(targets);
+  output->logprobs.resize(plan.targets.size());
   output->datum_loss.resize(plan.datums.size());
-  pass->c.resize(targets);
-  for (size_t i = pass->offsets.size(); i <= kHeadSlice; ++i) pass->offsets.push_back(i);
+  pass->c.resize(plan.targets.size());
   model_.Embed(plan.tokens.data(), plan.rows(), pass->layers[0].x);
 
   const ModelConfig& config = model_.config();
   const double layer = LayerFlops(config), head = HeadFlops(config), layers = config.num_layers;
   const double rows = plan.rows(), back = pass->backward_rows.rows;
   pass->flops_total = layers * layer * (rows + back * (pass->keeps_activations ? 1 : 2)) +
-                      head * (targets + 2.0 * pass->backward_targets);
+                      head * (plan.target_rows.size() + 2.0 * pass->backward_targets);
   pass->flops_done = 0;
   pass->next = 0;
   pass->phase = TrainingPass::Phase::kForward;
@@ -281,7 +308,7 @@ double CpuExecutor::TrainingSlice(TrainingPass* pass) {
       return LayerFlops(config) * pass->rows.rows;
     }
     case Phase::kHead: {
-      const size_t targets = pass->plan->targets.size();
+      const size_t targets = pass->plan->target_rows.size();
       const size_t count = std::min(kHeadSlice, targets - pass->next);
       ScoreTargets(pass, pass->next, count);
       pass->next += count;
@@ -323,7 +350,20 @@ double CpuExecutor::TrainingSlice(TrainingPass* pass) {
   return 0;
 }
 
-// Log-probs of targets [begin, begin + count), one per target row.
+// Adapters of target rows [begin, begin + count), counted from `begin`.
+const std::vector<kernels::HeadLora>& CpuExecutor::HeadSlice(TrainingPass* pass, size_t begin,
+                                                             size_t count) {
+  pass->head_slice.clear();
+  for (kernels::HeadLora lora : pass->head_lora) {
+    if (lora.rowEnd <= begin || lora.rowBegin >= begin + count) continue;
+    lora.rowBegin = std::max(lora.rowBegin, begin) - begin;
+    lora.rowEnd = std::min(lora.rowEnd, begin + count) - begin;
+    pass->head_slice.push_back(lora);
+  }
+  return pass->head_slice;
+}
+
+// Log-probs of the targets of target rows [begin, begin + count).
 void CpuExecutor::ScoreTargets(TrainingPass* pass, size_t begin, size_t count) {
   const size_t d = model_.config().hidden_size;
   GatherFinal(pass->final_x, pass->plan->target_rows.data() + begin, count,
@@ -334,32 +374,48 @@ void CpuExecutor::ScoreTargets(TrainingPass* pass, size_t begin, size_t count) {
   head.rows = count;
   head.weight = model_.head().view;
   head.lse = pass->lse + begin;
-  head.targetOffsets = pass->offsets.data();
-  head.targets = pass->plan->targets.data() + begin;
-  head.logprobs = pass->output->logprobs.data() + begin;
+  head.targetOffsets = pass->plan->target_offsets.data() + begin;
+  head.targets = pass->plan->targets.data();
+  head.logprobs = pass->output->logprobs.data();
+  const std::vector<kernels::HeadLora>& lora = HeadSlice(pass, begin, count);
+  head.lora = lora.data();
+  head.loraCount = lora.size();
+  head.u = pass->head_u + begin * pass->head_rank;
+  head.ldu = pass->head_rank;
   kernels_.head(pool_, head);
 }
 
+// Branch by branch: what a loss of whole sequences needs, and no difference to the others.
 void CpuExecutor::ComputeLosses(TrainingPass* pass) {
   const TrainingPlan& plan = *pass->plan;
   for (const TrainingSegment& segment : plan.segments) {
     for (size_t i = segment.datum_begin; i < segment.datum_end; ++i) {
       const TrainingDatum& datum = plan.datums[i];
-      kernels::LossArgs loss;
-      loss.kind = KindOf(segment.loss);
-      loss.count = datum.target_end - datum.target_begin;
-      loss.logprobs = pass->output->logprobs.data() + datum.target_begin;
-      loss.recorded = plan.recorded.data() + datum.target_begin;
-      loss.weights = plan.weights.data() + datum.target_begin;
-      loss.clipLow = segment.clip_low;
-      loss.clipHigh = segment.clip_high;
-      loss.c = pass->c.data() + datum.target_begin;
-      pass->output->datum_loss[i] = kernels_.loss(loss);
+      double sum = 0;
+      for (size_t r = datum.run_begin; r < datum.run_end; ++r) {
+        const TrainingRun& run = plan.runs[r];
+        const size_t begin = plan.target_offsets[run.target_row_begin];
+        kernels::LossArgs loss;
+        loss.kind = KindOf(segment.loss);
+        loss.count = plan.target_offsets[run.target_row_begin + run.row_count] - begin;
+        loss.logprobs = pass->output->logprobs.data() + begin;
+        loss.recorded = plan.recorded.data() + begin;
+        loss.weights = plan.weights.data() + begin;
+        loss.mask = plan.mask.data() + begin;
+        loss.clipLow = segment.clip_low;
+        loss.clipHigh = segment.clip_high;
+        loss.beta = segment.beta;
+        loss.c = pass->c.data() + begin;
+        loss.sum = sum;
+        sum = kernels_.loss(loss);
+      }
+      pass->output->datum_loss[i] = sum;
     }
   }
 }
 
-// dx of the last layer's output at the rows of targets [begin, begin + count).
+// dx of the last layer's output at target rows [begin, begin + count), and the gradients of the
+// head's adapters carried over them.
 void CpuExecutor::HeadGradient(TrainingPass* pass, size_t begin, size_t count) {
   const ModelConfig& config = model_.config();
   const size_t d = config.hidden_size;
@@ -371,11 +427,18 @@ void CpuExecutor::HeadGradient(TrainingPass* pass, size_t begin, size_t count) {
   head.weight = model_.head().view;
   head.weightTransposed = model_.head_backward().view;
   head.lse = pass->lse + begin;
-  head.targetOffsets = pass->offsets.data();
-  head.targets = pass->plan->targets.data() + begin;
-  head.c = pass->c.data() + begin;
+  head.targetOffsets = pass->plan->target_offsets.data() + begin;
+  head.targets = pass->plan->targets.data();
+  head.c = pass->c.data();
   head.dx = d_final;
   head.lddx = d;
+  const std::vector<kernels::HeadLora>& lora = HeadSlice(pass, begin, count);
+  head.lora = lora.data();
+  head.loraCount = lora.size();
+  head.u = pass->head_u + begin * pass->head_rank;
+  head.ldu = pass->head_rank;
+  head.du = pass->head_du;
+  head.lddu = pass->head_rank;
   kernels_.headBackward(pool_, head);
   kernels::RmsNormBackwardArgs norm;
   norm.x = pass->gathered + begin * d;

@@ -98,11 +98,15 @@ struct SampleResult {
   std::optional<std::vector<float>> prompt_logprobs;
 };
 
+// n positions of K targets each; what the loss does not use is absent.
 struct Branch {
-  std::vector<int32_t> tokens;
-  std::optional<std::vector<float>> weights;
-  std::optional<std::vector<float>> logprobs;
-  std::optional<std::vector<float>> advantages;
+  std::vector<int32_t> tokens;                   // [n], what is fed
+  std::optional<std::vector<float>> weights;     // [n, K]
+  std::optional<std::vector<float>> logprobs;    // [n, K]
+  std::optional<std::vector<float>> advantages;  // [n, K]
+  std::optional<std::vector<int32_t>> targets;   // [n, K]; absent = tokens, K = 1
+  std::optional<std::vector<float>> gradients;   // [n, K] dL/dlogprob
+  std::optional<std::vector<float>> mask;        // [n]
 };
 
 struct Datum {
@@ -110,17 +114,27 @@ struct Datum {
   std::vector<Branch> branches;
 };
 
-enum class LossName { kCrossEntropy, kImportanceSampling, kPpo };
+enum class LossName {
+  kCrossEntropy,
+  kImportanceSampling,
+  kPpo,
+  kCispo,
+  kDro,
+  kGspo,
+  kGivenGradient
+};
+constexpr int kLossCount = 7;
 
 struct Loss {
   LossName name = LossName::kCrossEntropy;
   std::optional<double> clip_low;
   std::optional<double> clip_high;
+  std::optional<double> beta;
 };
 
 struct ForwardBackwardResult {
   double loss_sum = 0;
-  std::vector<std::vector<std::vector<float>>> logprobs;  // [datum][branch][position]
+  std::vector<std::vector<std::vector<float>>> logprobs;  // [datum][branch][position * K + k]
   uint64_t tokens = 0;
 };
 

@@ -21,9 +21,11 @@ void TrainingPlan::Clear() {
   datums.clear();
   runs.clear();
   target_rows.clear();
+  target_offsets.assign(1, 0);
   targets.clear();
   recorded.clear();
   weights.clear();
+  mask.clear();
 }
 
 }  // namespace hotbed

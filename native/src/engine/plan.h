@@ -88,22 +88,24 @@ struct SamplingOutput {
   std::vector<float> logits;          // [plan.logits_rows][vocabulary]
 };
 
-// A branch: rows at consecutive positions from position_begin.
+// A branch: rows at consecutive positions from position_begin. Each is a target row, from
+// target_row_begin of the plan's.
 struct TrainingRun {
   size_t row_begin = 0;
   size_t row_count = 0;
   size_t position_begin = 0;
+  size_t target_row_begin = 0;
 };
 
 // Rows of a datum stand in N15's order: branch 0, branch 1, ..., then the shared rows (positions
-// 0..shared_count). Every branch row has one target; targets stand in row order.
+// 0..shared_count). Every branch row is a target row; target rows stand in row order.
 struct TrainingDatum {
   size_t run_begin = 0;
   size_t run_end = 0;
   size_t shared_begin = 0;
   size_t shared_count = 0;
-  size_t target_begin = 0;
-  size_t target_end = 0;
+  size_t target_row_begin = 0;
+  size_t target_row_end = 0;
 };
 
 // Datums of one adapter (null = base), with one loss.
@@ -113,6 +115,7 @@ struct TrainingSegment {
   LossName loss = LossName::kCrossEntropy;
   float clip_low = 0;
   float clip_high = 0;
+  float beta = 0;
   size_t row_begin = 0;
   size_t row_end = 0;
   size_t datum_begin = 0;
@@ -126,10 +129,13 @@ struct TrainingPlan {
   std::vector<TrainingSegment> segments;
   std::vector<TrainingDatum> datums;
   std::vector<TrainingRun> runs;
-  std::vector<size_t> target_rows;  // [targets] ascending
-  std::vector<int32_t> targets;     // [targets]
-  std::vector<float> recorded;      // [targets] recorded log-prob; 0 for cross_entropy
-  std::vector<float> weights;       // [targets] weight or advantage
+  std::vector<size_t> target_rows;  // [target rows] ascending
+  // [target rows + 1] into the arrays below: target row t has entries [offsets[t], offsets[t + 1]).
+  std::vector<size_t> target_offsets{0};
+  std::vector<int32_t> targets;  // [targets]
+  std::vector<float> recorded;   // [targets] recorded log-prob; 0 where the loss has none
+  std::vector<float> weights;    // [targets] weight, advantage or given gradient
+  std::vector<float> mask;       // [targets] gspo's; 0 elsewhere
 
   size_t rows() const { return tokens.size(); }
   void Clear();

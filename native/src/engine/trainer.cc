@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/fault_of.h"
+#include "engine/loss_fields.h"
 
 namespace hotbed {
 
@@ -254,6 +255,7 @@ void Trainer::BuildPlan() {
       segment.loss = training.loss.name;
       segment.clip_low = static_cast<float>(training.loss.clip_low.value_or(0));
       segment.clip_high = static_cast<float>(training.loss.clip_high.value_or(0));
+      segment.beta = static_cast<float>(training.loss.beta.value_or(0));
       segment.row_begin = plan_.rows();
       segment.datum_begin = plan_.datums.size();
       for (size_t i = 0; i < call.planned; ++i) {
@@ -272,29 +274,40 @@ void Trainer::AddDatum(const Datum& datum, LossName loss) {
   const size_t shared = prompt.size() - 1;
   TrainingDatum entry;
   entry.run_begin = plan_.runs.size();
-  entry.target_begin = plan_.targets.size();
+  entry.target_row_begin = plan_.target_rows.size();
   const auto add_row = [&](int32_t token, size_t position) {
     plan_.tokens.push_back(token);
     plan_.positions.push_back(static_cast<int32_t>(position));
   };
   for (const Branch& branch : datum.branches) {
-    plan_.runs.push_back({plan_.rows(), branch.tokens.size(), shared});
-    const std::vector<float>& weights =
-        loss == LossName::kCrossEntropy ? *branch.weights : *branch.advantages;
+    plan_.runs.push_back({plan_.rows(), branch.tokens.size(), shared, plan_.target_rows.size()});
+    AddTargets(branch, loss);
     for (size_t i = 0; i < branch.tokens.size(); ++i) {
       plan_.target_rows.push_back(plan_.rows());
-      plan_.targets.push_back(branch.tokens[i]);
-      plan_.weights.push_back(weights[i]);
-      plan_.recorded.push_back(loss == LossName::kCrossEntropy ? 0.0f : (*branch.logprobs)[i]);
       add_row(i == 0 ? prompt.back() : branch.tokens[i - 1], shared + i);
     }
   }
   entry.run_end = plan_.runs.size();
-  entry.target_end = plan_.targets.size();
+  entry.target_row_end = plan_.target_rows.size();
   entry.shared_begin = plan_.rows();
   entry.shared_count = shared;
   for (size_t i = 0; i < shared; ++i) add_row(prompt[i], i);
   plan_.datums.push_back(entry);
+}
+
+// The branch's targets with their numbers, K per position.
+void Trainer::AddTargets(const Branch& branch, LossName loss) {
+  const std::vector<int32_t>& targets = branch.targets ? *branch.targets : branch.tokens;
+  const size_t n = branch.tokens.size(), k = targets.size() / n;
+  const std::vector<float>& weights = TargetWeights(branch, loss);
+  const std::vector<float>* recorded = RecordedLogprobs(branch, loss);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    plan_.targets.push_back(targets[i]);
+    plan_.weights.push_back(weights[i]);
+    plan_.recorded.push_back(recorded ? (*recorded)[i] : 0.0f);
+    plan_.mask.push_back(branch.mask ? (*branch.mask)[i / k] : 0.0f);
+    if (i % k == k - 1) plan_.target_offsets.push_back(plan_.targets.size());
+  }
 }
 
 void Trainer::BeginCall(Adapter* adapter, Call* call) {
@@ -342,21 +355,22 @@ void Trainer::Deliver() {
       const size_t index = call.next_datum + (i - segment.datum_begin);
       auto& branches = call.result.logprobs[index];
       branches.clear();
-      size_t target = datum.target_begin;
       for (size_t r = datum.run_begin; r < datum.run_end; ++r) {
-        const float* begin = output_.logprobs.data() + target;
-        const size_t count = plan_.runs[r].row_count;
-        branches.emplace_back(begin, begin + count);
-        for (size_t t = 0; t < count && not_finite.empty(); ++t) {
-          if (std::isfinite(begin[t])) continue;
+        const TrainingRun& run = plan_.runs[r];
+        const size_t* offsets = plan_.target_offsets.data() + run.target_row_begin;
+        branches.emplace_back(output_.logprobs.begin() + offsets[0],
+                              output_.logprobs.begin() + offsets[run.row_count]);
+        const std::vector<float>& logprobs = branches.back();
+        for (size_t t = 0; t < logprobs.size() && not_finite.empty(); ++t) {
+          if (std::isfinite(logprobs[t])) continue;
           not_finite = "datums[" + std::to_string(index) + "].branches[" +
-                       std::to_string(r - datum.run_begin) + "].tokens[" + std::to_string(t) +
+                       std::to_string(r - datum.run_begin) + "].tokens[" +
+                       std::to_string(t / (logprobs.size() / run.row_count)) +
                        "]: the model's log-prob is not finite";
         }
-        target += count;
       }
       call.result.loss_sum += output_.datum_loss[i];
-      call.result.tokens += datum.target_end - datum.target_begin;
+      call.result.tokens += datum.target_row_end - datum.target_row_begin;
       if (not_finite.empty() && !std::isfinite(output_.datum_loss[i])) {
         not_finite = "datums[" + std::to_string(index) + "]: its loss is not finite";
       }

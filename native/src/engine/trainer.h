@@ -77,6 +77,7 @@ class Trainer {
   void EndPass();
   void BuildPlan();
   void AddDatum(const Datum& datum, LossName loss);
+  void AddTargets(const Branch& branch, LossName loss);
   void BeginCall(Adapter* adapter, Call* call);
   void RestoreGradient(Adapter* adapter, Call* call);
   void Deliver();

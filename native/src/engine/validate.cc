@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/fault.h"
+#include "engine/loss_fields.h"
 
 namespace hotbed {
 
@@ -27,6 +28,16 @@ void InRange(const char* field, double value, double low, double high) {
   }
 }
 
+void TokenIds(const ModelConfig& config, const std::string& field,
+              const std::vector<int32_t>& tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < config.vocab_size) continue;
+    Refuse(field + "[" + std::to_string(i) + "]", "token id " + std::to_string(tokens[i]) +
+                                                      " is outside 0.." +
+                                                      std::to_string(config.vocab_size - 1));
+  }
+}
+
 void Finite(const std::string& field, const std::vector<float>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) {
@@ -36,45 +47,70 @@ void Finite(const std::string& field, const std::vector<float>& values) {
   }
 }
 
-// `values` belongs to this loss when `wanted`, and then has one finite number per token.
-void PerToken(const std::string& field, const std::optional<std::vector<float>>& values,
-              bool wanted, const char* loss, size_t tokens) {
+// `values` belongs to this loss when `wanted`, and then has `count` finite numbers, one per `unit`.
+void PerUnit(const std::string& field, const std::optional<std::vector<float>>& values, bool wanted,
+             const char* loss, size_t count, const char* unit) {
   if (wanted && !values) Refuse(field, std::string("required by ") + loss);
   if (!wanted && values) Refuse(field, std::string("expected null for ") + loss);
   if (!values) return;
-  if (values->size() != tokens) {
-    Refuse(field, "expected " + std::to_string(tokens) + " numbers, one per token, got " +
+  if (values->size() != count) {
+    Refuse(field, "expected " + std::to_string(count) + " numbers, one per " + unit + ", got " +
                       std::to_string(values->size()));
   }
   Finite(field, *values);
 }
 
-const char* LossWord(LossName name) {
-  switch (name) {
-    case LossName::kCrossEntropy:
-      return "cross_entropy";
-    case LossName::kImportanceSampling:
-      return "importance_sampling";
-    case LossName::kPpo:
-      return "ppo";
-  }
-  return "";
-}
+// Far beyond sense, and its float is finite.
+constexpr double kMostBeta = 1e30;
 
 void ValidateLoss(const Loss& loss) {
-  if (loss.name != LossName::kPpo) {
-    if (loss.clip_low || loss.clip_high) {
-      Refuse(loss.clip_low ? "loss.clipLow" : "loss.clipHigh",
-             std::string("expected null for ") + LossWord(loss.name));
+  const LossFields& fields = FieldsOf(loss.name);
+  const std::string word = fields.word;
+  if (!fields.clip && loss.clip_low) Refuse("loss.clipLow", "expected null for " + word);
+  if (!fields.clip && loss.clip_high) Refuse("loss.clipHigh", "expected null for " + word);
+  if (!fields.beta && loss.beta) Refuse("loss.beta", "expected null for " + word);
+  if (fields.clip) {
+    if (!loss.clip_low || !std::isfinite(*loss.clip_low) || *loss.clip_low < 0) {
+      Refuse("loss.clipLow", word + " needs a finite ratio, 0 or more");
     }
-    return;
+    if (!loss.clip_high || !std::isfinite(*loss.clip_high) || *loss.clip_high < *loss.clip_low) {
+      Refuse("loss.clipHigh", word + " needs a finite ratio, clipLow or more");
+    }
   }
-  if (!loss.clip_low || !std::isfinite(*loss.clip_low) || *loss.clip_low < 0) {
-    Refuse("loss.clipLow", "ppo needs a finite ratio, 0 or more");
+  if (fields.beta && (!loss.beta || !(*loss.beta >= 0 && *loss.beta <= kMostBeta))) {
+    Refuse("loss.beta", word + " needs a number from 0 to 1e30");
   }
-  if (!loss.clip_high || !std::isfinite(*loss.clip_high) || *loss.clip_high < *loss.clip_low) {
-    Refuse("loss.clipHigh", "ppo needs a finite ratio, clipLow or more");
+}
+
+// Targets and the numbers that go with them; `in` is the branch's path.
+void ValidateTargets(const ModelConfig& config, LossName loss, const Branch& branch,
+                     const std::string& in) {
+  const LossFields& fields = FieldsOf(loss);
+  const size_t n = branch.tokens.size();
+  size_t count = n;
+  if (branch.targets) {
+    const std::string field = in + ".targets";
+    count = branch.targets->size();
+    if (count == 0 || count % n != 0) {
+      Refuse(field, "expected K ids for each of the " + std::to_string(n) + " tokens, got " +
+                        std::to_string(count));
+    }
+    if (count / n > static_cast<size_t>(config.vocab_size)) {
+      Refuse(field, std::to_string(count / n) + " targets per token exceed the vocabulary of " +
+                        std::to_string(config.vocab_size));
+    }
+    if (fields.mask && count != n) {
+      Refuse(field, std::string(fields.word) +
+                        " has one target per token: its ratio is that of a " + "sequence");
+    }
+    TokenIds(config, field, *branch.targets);
   }
+  const char* const unit = count == n ? "token" : "target";
+  PerUnit(in + ".weights", branch.weights, fields.weights, fields.word, count, unit);
+  PerUnit(in + ".logprobs", branch.logprobs, fields.advantages, fields.word, count, unit);
+  PerUnit(in + ".advantages", branch.advantages, fields.advantages, fields.word, count, unit);
+  PerUnit(in + ".gradients", branch.gradients, fields.gradients, fields.word, count, unit);
+  PerUnit(in + ".mask", branch.mask, fields.mask, fields.word, n, "token");
 }
 
 }  // namespace
@@ -91,13 +127,7 @@ void ValidateOptions(const EngineOptions& options) {
 void ValidateTokens(const ModelConfig& config, const std::string& field,
                     const std::vector<int32_t>& tokens) {
   if (tokens.empty()) Refuse(field, "expected at least one token id");
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= config.vocab_size) {
-      Refuse(field + "[" + std::to_string(i) + "]", "token id " + std::to_string(tokens[i]) +
-                                                        " is outside 0.." +
-                                                        std::to_string(config.vocab_size - 1));
-    }
-  }
+  TokenIds(config, field, tokens);
   if (tokens.size() > static_cast<size_t>(config.max_position)) {
     Refuse(field, std::to_string(tokens.size()) + " tokens exceed the context length of " +
                       std::to_string(config.max_position));
@@ -137,8 +167,6 @@ void ValidateTrainingCall(const ModelConfig& config, const Loss& loss,
                           const std::vector<Datum>& datums) {
   ValidateLoss(loss);
   if (datums.empty()) Refuse("datums", "expected at least one datum");
-  const char* word = LossWord(loss.name);
-  const bool weighted = loss.name == LossName::kCrossEntropy;
   for (size_t i = 0; i < datums.size(); ++i) {
     const Datum& datum = datums[i];
     const std::string at = "datums[" + std::to_string(i) + "]";
@@ -154,9 +182,7 @@ void ValidateTrainingCall(const ModelConfig& config, const Loss& loss,
                                    " positions, the context length is " +
                                    std::to_string(config.max_position));
       }
-      PerToken(in + ".weights", branch.weights, weighted, word, branch.tokens.size());
-      PerToken(in + ".logprobs", branch.logprobs, !weighted, word, branch.tokens.size());
-      PerToken(in + ".advantages", branch.advantages, !weighted, word, branch.tokens.size());
+      ValidateTargets(config, loss.name, branch, in);
     }
   }
 }

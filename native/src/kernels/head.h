@@ -6,6 +6,10 @@
 // Backward: one target: dlogit = c*((v == y ? 1 : 0) - p); K: C = sum of c_k ascending,
 // dlogit = -(C*p), then + c_k for each y_k = v ascending; none: 0. p = exp(l - lse).
 // dx = one chain over v across all tiles, which is a linear layer on the transposed panels.
+//
+// LoRA on the head (N5, N6), per segment of rows: u = chain(A x), logit = fma(s, chain over r of
+// B u, logit); du = s * chain over v of B^T dlogit; dx = dx + chain over r of A du; gradB += chain
+// over rows of (s*u)*dlogit, gradA of du*x, carried on in row order.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +20,21 @@
 namespace hotbed::kernels {
 
 constexpr size_t kVocabTile = 512;
+
+// Rows [rowBegin, rowEnd) whose adapter has a pair on the head. Segments ascend and do not overlap;
+// rows between them have none.
+struct HeadLora {
+  size_t rowBegin = 0;
+  size_t rowEnd = 0;
+  size_t rank = 0;
+  float scale = 0;
+  const float* at = nullptr;  // [d, rank]; forward pass
+  const float* bt = nullptr;  // [rank, V]; both passes
+  const float* a = nullptr;   // [rank, d]; backward pass
+  const float* b = nullptr;   // [V, rank]; backward pass
+  float* gradA = nullptr;     // [rank, d], carried
+  float* gradB = nullptr;     // [V, rank], carried
+};
 
 struct HeadArgs {
   const float* x = nullptr;  // [rows, d], after the final norm
@@ -28,6 +47,10 @@ struct HeadArgs {
   const size_t* targetOffsets = nullptr;  // [rows + 1], or null: no targets
   const int32_t* targets = nullptr;       // [targetOffsets[rows]], each in [0, V)
   float* logprobs = nullptr;              // as targets, out
+  const HeadLora* lora = nullptr;         // [loraCount]
+  size_t loraCount = 0;
+  float* u = nullptr;  // [rows, >= largest rank] out; null only where loraCount is 0
+  size_t ldu = 0;
 };
 
 struct HeadBackwardArgs {
@@ -42,6 +65,12 @@ struct HeadBackwardArgs {
   const float* c = nullptr;  // dL/dlogprob per target
   float* dx = nullptr;       // [rows, d], written
   size_t lddx = 0;
+  const HeadLora* lora = nullptr;  // [loraCount], as in the forward pass
+  size_t loraCount = 0;
+  const float* u = nullptr;  // [rows, >= largest rank] of the forward pass
+  size_t ldu = 0;
+  float* du = nullptr;  // [rows, >= largest rank] scratch out
+  size_t lddu = 0;
 };
 
 }  // namespace hotbed::kernels
