@@ -31,6 +31,7 @@
         'src/kernels/primitives.cc',
         'src/kernels/rope.cc',
         'src/kernels/sampler.cc',
+        'src/kernels/top_tokens.cc',
       ],
     },
     {
@@ -59,6 +60,7 @@
         'src/kernels/primitives.cc',
         'src/kernels/rope.cc',
         'src/kernels/sampler.cc',
+        'src/kernels/top_tokens.cc',
       ],
     },
     {
@@ -87,6 +89,7 @@
         'src/kernels/primitives.cc',
         'src/kernels/rope.cc',
         'src/kernels/sampler.cc',
+        'src/kernels/top_tokens.cc',
       ],
     },
     {
@@ -110,6 +113,7 @@
         'src/kernels/reference/primitives_ref.cc',
         'src/kernels/reference/rope_ref.cc',
         'src/kernels/reference/sampler_ref.cc',
+        'src/kernels/reference/top_tokens_ref.cc',
         'src/kernels/reference/table_ref.cc',
       ],
     },

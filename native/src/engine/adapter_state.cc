@@ -1,5 +1,6 @@
 #include "engine/adapter_state.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -110,7 +111,14 @@ const AdapterTensor* AdapterLayout::b(int layer, Module module) const {
 
 AdapterWeights::AdapterWeights(std::shared_ptr<const AdapterSpec> the_spec,
                                std::shared_ptr<const AdapterLayout> the_layout)
-    : spec(std::move(the_spec)), layout(std::move(the_layout)), values(layout->buffer_size()) {}
+    : spec(std::move(the_spec)), layout(std::move(the_layout)), values(layout->buffer_size()) {
+  RenewIdentity();
+}
+
+void AdapterWeights::RenewIdentity() {
+  static std::atomic<uint64_t> next{1};
+  identity_ = next++;
+}
 
 void ValidateSpec(const AdapterSpec& spec) {
   const auto refuse = [](const std::string& message) {

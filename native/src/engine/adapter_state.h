@@ -97,9 +97,17 @@ struct AdapterWeights {
   const float* at(const AdapterTensor& tensor) const { return values.data() + tensor.offset; }
   float* at(const AdapterTensor& tensor) { return values.data() + tensor.offset; }
 
+  // Names these very numbers: never 0, never used twice in a process. What was computed from them
+  // is kept under it, so whoever writes into published weights in place takes a new one first.
+  uint64_t identity() const { return identity_; }
+  void RenewIdentity();
+
   // The executor's own form of the same numbers, made when first needed and dropped when work ends;
   // touched by the engine thread alone.
   mutable std::shared_ptr<void> executor_copy;
+
+ private:
+  uint64_t identity_;
 };
 
 // A whole training state.

@@ -22,6 +22,11 @@ struct CpuExecutor::SamplingBuffers {
   std::vector<int32_t> targets;
   std::vector<kernels::SampleArgs> requests;
   std::vector<kernels::SampleResult> results;
+  std::vector<kernels::TopTokensArgs> tops;
+  std::vector<int32_t> top_tokens;  // as the entries of the plan's tops
+  std::vector<float> top_logprobs;
+  std::vector<size_t> other_scores;  // those in rows whose logits nobody else wants
+  std::vector<float> other_logprobs;
 };
 
 // The pass in flight.

@@ -218,12 +218,16 @@ class Engine::Impl {
   }
 
   void Release(PolicyHandle policy) {
-    std::shared_ptr<const AdapterWeights> last;  // freed outside the lock
+    std::shared_ptr<const AdapterWeights> last;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const auto found = policies_.find(policy);
+      if (found == policies_.end()) return;
+      last = std::move(found->second);
+      policies_.erase(found);
+    }
+    last.reset();  // before the engine thread looks for what nobody holds any more
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = policies_.find(policy);
-    if (found == policies_.end()) return;
-    last = std::move(found->second);
-    policies_.erase(found);
     memory_changed_ = true;
     wake_.notify_one();
   }
@@ -316,7 +320,12 @@ class Engine::Impl {
     stats_.active_sequences = sampler_->active_sequences();
     stats_.kv_bytes = sampler_->used_pages() * executor_->page_bytes();
     stats_.adapters = trainer_->adapters();
-    if (memory_changed_.exchange(false)) stats_.adapter_bytes = AdapterBytes();
+    if (memory_changed_.exchange(false)) {
+      sampler_->DropUnreachable();
+      stats_.adapter_bytes = AdapterBytes();
+    }
+    stats_.prefix_pages = sampler_->cache().blocks();
+    stats_.prefix_evictions = sampler_->cache().evictions();
     std::lock_guard<std::mutex> lock(mutex_);
     published_stats_ = stats_;
   }
@@ -453,7 +462,7 @@ void Engine::CopyState(AdapterHandle adapter, Done<std::shared_ptr<const Adapter
   });
 }
 
-RequestId Engine::Sample(SampleRequest request, Done<SampleResult> done) {
+RequestId Engine::Sample(SampleRequest request, Done<SampleResult> done, TokensListener on_tokens) {
   const RequestId id = impl_->NextRequest();
   std::shared_ptr<const AdapterWeights> weights;
   const auto check = [&] {
@@ -465,11 +474,18 @@ RequestId Engine::Sample(SampleRequest request, Done<SampleResult> done) {
   call->id = id;
   call->weights = std::move(weights);
   call->request = std::move(request);
+  call->on_tokens = std::move(on_tokens);
   impl_->Call(done, [impl = impl_.get(), call](const Done<SampleResult>& reply) {
     call->done = reply;
     impl->sampler().Submit(std::make_unique<SampleCall>(std::move(*call)));
   });
   return id;
+}
+
+void Engine::StopSequence(RequestId request, size_t sequence, size_t length) {
+  impl_->Post([impl = impl_.get(), request, sequence,
+               length] { impl->sampler().StopSequence(request, sequence, length); },
+              [](const Fault&) {});
 }
 
 void Engine::Cancel(RequestId request) {

@@ -82,21 +82,49 @@ struct SampleRequest {
   std::vector<uint64_t> seeds;
   SamplingParams params;
   bool prompt_logprobs = false;
+  // 0 = off; else so many of the likeliest tokens at each prompt position after the first (at most
+  // kMostTopTokens and the tokenizer's size).
+  int prompt_top_k = 0;
+  // The same at each drawn token.
+  int top_logprobs = 0;
 };
 
+constexpr int kMostTopTokens = 20;
+
 enum class StopReason { kStop, kLength };
+
+// The likeliest tokens of several positions, k of each one after another: log-prob descending
+// (temperature 1, unmasked, as policy log-probs), then id ascending.
+struct TopTokens {
+  std::vector<int32_t> tokens;  // [positions][k]
+  std::vector<float> logprobs;  // [positions][k]
+};
 
 struct SampledSequence {
   std::vector<int32_t> tokens;
   std::vector<float> policy_logprobs;
   std::vector<float> sampling_logprobs;
   StopReason stop_reason = StopReason::kLength;
+  std::optional<TopTokens> top;  // of each token, when asked for
 };
 
 struct SampleResult {
   std::vector<SampledSequence> sequences;
   std::optional<std::vector<float>> prompt_logprobs;
+  std::optional<TopTokens> prompt_top;  // of prompt positions 1.., when asked for
 };
+
+// A token as soon as it is drawn.
+struct SampledToken {
+  size_t sequence = 0;  // index of its seed
+  size_t index = 0;     // in the sequence
+  int32_t token = 0;
+  float policy_logprob = 0;
+  float sampling_logprob = 0;
+};
+// Called on the engine thread with all that a step drew for one call; each sequence's tokens arrive
+// in order, all of them before the call's result. It must neither block nor throw.
+using TokensListener = std::function<void(const std::vector<SampledToken>&)>;
 
 // n positions of K targets each; what the loss does not use is absent.
 struct Branch {
@@ -166,6 +194,15 @@ struct EngineStats {
   uint64_t policies = 0;
   uint64_t active_sequences = 0;
   uint64_t kv_bytes = 0;
+  // Positions taken from the prefix cache, and those in whole blocks of texts that had to be
+  // computed.
+  uint64_t prefix_hit_tokens = 0;
+  uint64_t prefix_miss_tokens = 0;
+  // Pages that hold blocks of the cache, in use or idle; blocks given up for want of pages.
+  uint64_t prefix_pages = 0;
+  uint64_t prefix_evictions = 0;
+  // Sequences that gave up their pages to older ones, to compute their text again later.
+  uint64_t preemptions = 0;
   uint64_t adapter_bytes = 0;
 };
 
@@ -207,7 +244,11 @@ class Engine {
   // thread.
   void CopyState(AdapterHandle adapter, Done<std::shared_ptr<const AdapterState>> done);
 
-  RequestId Sample(SampleRequest request, Done<SampleResult> done);
+  RequestId Sample(SampleRequest request, Done<SampleResult> done,
+                   TokensListener on_tokens = nullptr);
+  // Ends one sequence of the call after `length` tokens (at least one), stop reason kStop; what it
+  // has drawn beyond is dropped. Nothing happens where the call has ended already.
+  void StopSequence(RequestId request, size_t sequence, size_t length);
   // The call is rejected with cancelled unless it has ended already.
   void Cancel(RequestId request);
 

@@ -11,6 +11,7 @@ void SamplingPlan::Clear() {
   page_ids.clear();
   scores.clear();
   draws.clear();
+  tops.clear();
   logits_rows.clear();
 }
 

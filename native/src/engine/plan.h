@@ -51,6 +51,17 @@ struct ScoreRequest {
   int32_t target = 0;
 };
 
+// The `count` highest of the logits after row `row` among the ids that the tokenizer defines.
+struct TopRequest {
+  size_t row = 0;
+  size_t count = 0;  // 1..number of those ids
+};
+
+struct TopEntry {
+  int32_t token = 0;
+  float logprob = 0;
+};
+
 // One draw from the distribution after row `row`; several draws may share a row. Ascending by row.
 struct DrawRequest {
   size_t row = 0;
@@ -76,6 +87,7 @@ struct SamplingPlan {
   std::vector<int32_t> page_ids;
   std::vector<ScoreRequest> scores;  // ascending by row
   std::vector<DrawRequest> draws;    // ascending by row
+  std::vector<TopRequest> tops;      // ascending by row, one per row
   std::vector<size_t> logits_rows;   // rows whose whole logits are wanted, ascending
 
   size_t rows() const { return tokens.size(); }
@@ -85,6 +97,7 @@ struct SamplingPlan {
 struct SamplingOutput {
   std::vector<float> score_logprobs;  // as plan.scores
   std::vector<Draw> draws;            // as plan.draws
+  std::vector<TopEntry> tops;         // as plan.tops, `count` each: logit descending, id ascending
   std::vector<float> logits;          // [plan.logits_rows][vocabulary]
 };
 

@@ -1,45 +1,38 @@
 // Continuous batching: sequences of any policies share steps; each step is one plan for the
 // executor.
 //
-// 1. A call's prompt is prefilled once, in chunks, into pages that all its sequences refer to; the
-// page in which the
-//    prompt ends is private to each sequence (copied when it starts, taken over by the last).
-// 2. A sequence is admitted only with all the pages it can ever need reserved, so nothing is
-// preempted. A call that
-//    has sequences left to start hands a finished one's pages to the next, so admitted calls always
-//    end.
-// 3. Calls wait in one queue per policy; admission takes the policies in turn and never passes a
-// call that does not
-//    fit yet, so a large call cannot starve.
-// 4. Which rows share a step depends on arrival and load; no result does.
+// 1. A call's prompt is prefilled once, in chunks. Its other sequences draw their first token from
+// the same row and go on in pages of their own: whole blocks of the prompt are shared, the page in
+// which it ends is copied.
+// 2. Whole blocks of prompts and of drawn text stay in the prefix cache when their sequences end. A
+// block is known once the step that completed it is over: two calls that compute one prompt at the
+// same time both compute it, and one that is behind the other takes up its blocks where they meet.
+// A row whose logits are wanted (to draw, or to score the prompt) is always computed.
+// 3. Admission asks for the pages that a sequence needs soon: its text and one block more. When
+// pages run out, cached ones go first, longest unused; then the sequence that was admitted last
+// gives up its pages and later computes its text again. Sequences keep their places in the order of
+// admission, only later ones ever give way, and who gave way returns before anybody new is
+// admitted: so the oldest always goes on, and everybody becomes the oldest. A sequence that does
+// not fit into all pages is refused at once.
+// 4. Calls wait in one queue per policy; admission takes the policies in turn and never passes a
+// call that does not fit yet, so a large call cannot starve.
+// 5. Which rows share a step, which pages were there already and who gave way depends on arrival
+// and load; no result does.
 #ifndef HOTBED_ENGINE_SAMPLER_H_
 #define HOTBED_ENGINE_SAMPLER_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "engine/engine.h"
 #include "engine/executor.h"
-#include "engine/kv_pages.h"
 #include "engine/plan.h"
+#include "engine/prefix_cache.h"
+#include "engine/sampling_job.h"
 
 namespace hotbed {
-
-// One accepted call. With `logits_done` set it asks for the logits after the prompt and has no
-// seeds.
-struct SampleCall {
-  RequestId id = 0;
-  std::shared_ptr<const AdapterWeights> weights;  // null = base
-  SampleRequest request;
-  Done<SampleResult> done;
-  Done<std::vector<float>> logits_done;
-
-  void Reject(const Fault& fault) const;
-};
 
 class Sampler {
  public:
@@ -51,62 +44,100 @@ class Sampler {
   void Submit(std::unique_ptr<SampleCall> call);
   // Rejects the call with cancelled if it is still here.
   void Cancel(RequestId id);
+  // The sequence ends after `length` tokens (at least one) and drops what it has drawn beyond.
+  void StopSequence(RequestId id, size_t sequence, size_t length);
   void RejectAll(const Fault& fault);
 
   bool has_work() const { return !lanes_.empty(); }
   size_t active_sequences() const;
-  size_t used_pages() const { return pages_.used(); }
+  // Pages of running sequences; idle ones of the prefix cache not counted.
+  size_t used_pages() const { return cache_.pages().in_use(); }
   // Runs one step. Returns the rows it had.
   size_t Step();
 
+  // The running sequence that was admitted last gives up its pages. False when none has any.
+  bool PreemptLatest();
+  // Gives up the cached pages of weights that nobody holds any more.
+  void DropUnreachable() { cache_.DropUnreachable(); }
+  const PrefixCache& cache() const { return cache_; }
+
  private:
-  struct Sequence;
-  struct Job;
-  struct Lane;
+  using Job = SamplingJob;
+  using Sequence = SamplingSequence;
+  using Lane = SamplingLane;
+
   // What a row's result belongs to.
   struct DrawOwner {
-    Job* job;
     Sequence* sequence;
+    size_t top;  // where its highest tokens stand in the output, if asked for
+  };
+  struct ScoreOwner {
+    Job* job;
+    size_t index;  // of the prompt token scored
+    size_t top;
+  };
+  // Rows that a sequence gets in this step.
+  struct Grant {
+    Sequence* sequence;
+    size_t lane;
+    size_t rows;
   };
 
   Lane* LaneOf(const std::shared_ptr<const AdapterWeights>& weights);
+
+  // sampler_admission.cc
+  bool Resume();
   void Admit();
   bool AdmitOne(Lane* lane);
-  bool StartSequence(Job* job);
-  size_t PrivatePages(const Job& job) const;
-  size_t PromptPages(const Job& job) const;
-  void TakeTail(Job* job, Sequence* sequence);
+  bool Activate(Sequence* sequence);
+  bool Fork(Sequence* sequence);
+  void AttachCached(Sequence* sequence);
+  size_t FinalPages(const Sequence& sequence) const;
+  size_t SoonPages(const Sequence& sequence) const;
+  size_t PagesWanted(const Sequence& sequence) const;
+  size_t PledgedPages() const;
+  bool PreemptAfter(uint64_t ticket);
+  void ReleasePages(Sequence* sequence);
+
+  // sampler_plan.cc
   void BuildPlan();
-  void PlanPrefill(Lane* lane, size_t budget);
-  void PlanDecode(Lane* lane, size_t budget);
-  void AddRow(int32_t token, size_t position);
+  void WantPrefill(size_t lane, size_t budget);
+  void WantDecode(size_t lane, size_t budget);
+  void GrantPages();
+  void EmitRows(const Grant& grant);
+  void AddRow(Sequence* sequence, size_t position);
+  void AddDraw(Sequence* sequence);
+  size_t AddTop(int count);
+
   void Deliver();
-  void Accept(Job* job, Sequence* sequence, const Draw& draw);
+  void KeepBlocks(Sequence* sequence);
+  void DeliverScore(const ScoreOwner& owner, float logprob);
+  void Accept(const DrawOwner& owner, const Draw& draw);
+  void TellListeners();
+  void CopyTop(size_t from, int count, TopTokens* top) const;
   void Fail(Job* job, const Fault& fault);
-  void FinishSequence(Job* job, Sequence* sequence, StopReason reason);
-  void FreeSequencePages(Sequence* sequence);
-  void FreeJobPages(Job* job);
+  void End(Sequence* sequence, StopReason reason);
   void Reap();
 
   const ModelConfig config_;
   Executor* const executor_;
   const size_t max_step_rows_;
   EngineStats* const stats_;
-  KvPages pages_;
+  PrefixCache cache_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   size_t admission_turn_ = 0;
   size_t step_turn_ = 0;
+  uint64_t next_ticket_ = 1;
+  size_t pledged_ = 0;  // pages that running sequences will need soon, while Resume and Admit look
 
-  std::vector<PageCopy> pending_copies_;
+  std::vector<PageCopy> pending_copies_;  // the page copied from has a user for each
   SamplingPlan plan_;
   SamplingOutput output_;
-  std::vector<DrawOwner> draw_owners_;  // as plan_.draws
-  struct ScoreOwner {
-    Job* job;
-    size_t index;  // of the prompt token scored
-  };
+  std::vector<Grant> grants_;
+  std::vector<DrawOwner> draw_owners_;    // as plan_.draws
   std::vector<ScoreOwner> score_owners_;  // as plan_.scores
   std::vector<Job*> logits_owners_;       // as plan_.logits_rows
+  size_t next_top_ = 0;                   // entries of all plan_.tops
   std::vector<size_t> prefill_demand_, decode_demand_, prefill_share_, decode_share_;
 };
 

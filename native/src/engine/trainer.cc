@@ -111,7 +111,11 @@ void Trainer::OptimStep(AdapterHandle handle, const AdamParams& params,
   call.reject = [done](const Fault& fault) { done(fault); };
   call.immediate = [this, params, done](Adapter* adapter) {
     AdapterState& state = *adapter->state;
-    if (state.weights.use_count() > 1) state.weights = CloneOf(*state.weights);
+    if (state.weights.use_count() > 1) {
+      state.weights = CloneOf(*state.weights);
+    } else {
+      state.weights->RenewIdentity();
+    }
     // Whoever let go of the weights last, on any thread, has read them before.
     std::atomic_thread_fence(std::memory_order_acquire);
     OptimStepResult result = executor_->RunOptimizer(&state, params);

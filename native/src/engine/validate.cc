@@ -38,6 +38,13 @@ void TokenIds(const ModelConfig& config, const std::string& field,
   }
 }
 
+void TopCount(const char* field, int count) {
+  if (count < 0 || count > kMostTopTokens) {
+    Refuse(field, "expected 0 (off) to " + std::to_string(kMostTopTokens) + ", got " +
+                      std::to_string(count));
+  }
+}
+
 void Finite(const std::string& field, const std::vector<float>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) {
@@ -142,6 +149,8 @@ void ValidateSampleRequest(const ModelConfig& config, const SampleRequest& reque
                          std::to_string(config.max_position));
   }
   if (request.seeds.empty()) Refuse("seeds", "expected at least one seed, one per sequence");
+  TopCount("promptTopK", request.prompt_top_k);
+  TopCount("topLogprobs", request.top_logprobs);
   const SamplingParams& params = request.params;
   if (!std::isfinite(params.temperature) || params.temperature < 0) {
     Refuse("params.temperature", "expected 0 (argmax) or a finite number above it");

@@ -18,6 +18,7 @@
 #include "kernels/optimizer.h"
 #include "kernels/rope.h"
 #include "kernels/sampler.h"
+#include "kernels/top_tokens.h"
 #include "util/thread_pool.h"
 
 namespace hotbed::kernels {
@@ -59,6 +60,8 @@ struct KernelTable {
   void (*headBackward)(ThreadPool&, const HeadBackwardArgs&);
   // One result per request, in parallel over requests.
   void (*sample)(ThreadPool&, const SampleArgs* requests, size_t count, SampleResult* results);
+  // Each request writes its own outputs, in parallel over requests.
+  void (*topTokens)(ThreadPool&, const TopTokensArgs* requests, size_t count);
   // Returns sum + the terms, added in order.
   double (*loss)(const LossArgs&);
 

@@ -34,6 +34,7 @@ const KernelTable& table() {
       head,
       headBackward,
       sample,
+      topTokens,
       loss,
       sumSquares,
       adamWScalars,

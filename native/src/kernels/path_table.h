@@ -33,6 +33,7 @@ void attentionBackwardGroups(ThreadPool&, const AttentionBackwardGroup*, size_t 
 void head(ThreadPool&, const HeadArgs&);
 void headBackward(ThreadPool&, const HeadBackwardArgs&);
 void sample(ThreadPool&, const SampleArgs*, size_t count, SampleResult*);
+void topTokens(ThreadPool&, const TopTokensArgs*, size_t count);
 double loss(const LossArgs&);
 void sumSquares(ThreadPool&, const GradientTensor*, size_t count, double* out);
 AdamWScalars adamWScalars(const AdamWHyper&, uint64_t step);

@@ -29,6 +29,7 @@ const KernelTable& table() {
       head,
       headBackward,
       sample,
+      topTokens,
       loss,
       sumSquares,
       adamWScalars,
