@@ -27,6 +27,7 @@ import {
   createAdapters,
   group,
   randomTokens,
+  sampleRequest,
   sequence,
   ungrouped,
 } from './workload';
@@ -134,14 +135,9 @@ export async function measureDecode(
   const rank = 8;
   const adapters = await createAdapters(engine, Math.max(...rows), rank);
   const policies = await Promise.all(adapters.map((adapter) => engine.pin(adapter)));
-  const sample = (policy: PolicyHandle, seeds: number) =>
-    engine.sample({
-      policy,
-      prompt: Int32Array.of(1),
-      seeds: Array.from({ length: seeds }, (_, i) => String(i)),
-      params: { temperature: 1, topK: 0, topP: 1, maxTokens: tokens, stopTokenIds: [] },
-      promptLogprobs: false,
-    });
+  const seedsOf = (count: number) => Array.from({ length: count }, (_, i) => String(i));
+  const sample = (policy: PolicyHandle, sequences: number) =>
+    engine.sample(sampleRequest(policy, Int32Array.of(1), seedsOf(sequences), tokens));
   const kinds = rows.flatMap((count) =>
     count === 1 ? [[1, 1] as const] : [[count, 1] as const, [count, count] as const],
   );
@@ -244,13 +240,12 @@ export async function measureAdapter(bench: Bench, deadline: number): Promise<Ad
   const folder = mkdtempSync(join(tmpdir(), 'hotbed-bench-adapter-'));
   try {
     const prompt = randomTokens(random, 16, model.shape.vocabulary);
-    const params = { temperature: 1, topK: 0, topP: 1, maxTokens: 1, stopTokenIds: [] };
     const round = async () => {
       const start = performance.now();
       const adapter = await engine.createAdapter(adapterSpec(rank, random.integer(1, 1e9)));
       const created = performance.now();
       const policy = await engine.pin(adapter);
-      await engine.sample({ policy, prompt, seeds: ['1'], params, promptLogprobs: false });
+      await engine.sample(sampleRequest(policy, prompt, ['1'], 1));
       const sampled = performance.now();
       engine.release(policy);
       await engine.forwardBackward(adapter, CROSS_ENTROPY, [sequence(random, 16, model.shape.vocabulary)]);

@@ -1,4 +1,14 @@
-import type { AdapterHandle, AdapterSpec, AdamParams, Branch, Datum, Engine, Loss } from '../src/engine.types';
+import type {
+  AdamParams,
+  AdapterHandle,
+  AdapterSpec,
+  Branch,
+  Datum,
+  Engine,
+  Loss,
+  PolicyHandle,
+  SampleRequest,
+} from '../src/engine.types';
 import { TARGET_MODULES } from '../src/engine.types';
 import type { Random } from './random';
 
@@ -29,6 +39,18 @@ export function createAdapters(engine: Engine, count: number, rank: number): Pro
 
 export const randomTokens = (random: Random, count: number, vocabulary: number): Int32Array =>
   Int32Array.from({ length: count }, () => random.integer(0, vocabulary - 1));
+
+/** A plain call: one sequence per seed, at temperature 1. */
+export function sampleRequest(
+  policy: PolicyHandle,
+  prompt: Int32Array,
+  seeds: readonly string[],
+  maxTokens: number,
+  stopTokenIds: readonly number[] = [],
+): SampleRequest {
+  const params = { temperature: 1, topK: 0, topP: 1, maxTokens, stopTokenIds };
+  return { policy, prompt, seeds, params, promptLogprobs: false };
+}
 
 /** A sequence of `tokens` + 1 tokens, loss on all but the first. */
 export function sequence(random: Random, tokens: number, vocabulary: number): Datum {

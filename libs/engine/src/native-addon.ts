@@ -90,7 +90,7 @@ interface NativeAddon {
 const ADDON = join('native', 'build', 'Release', 'hotbed.node');
 
 /** The addon stands at the repository's root, above this file both as source and as build output. */
-function addonPath(): string {
+export function addonPath(): string {
   let folder = __dirname;
   while (!existsSync(join(folder, ADDON))) {
     const parent = dirname(folder);

@@ -1,0 +1,41 @@
+import type { ThroughputReport, ThroughputRow } from './throughput';
+
+const cell = (value: number | string, width = 9): string => String(value).padStart(width);
+
+const line = (row: ThroughputRow): string =>
+  [
+    row.env.padEnd(8),
+    cell(row.n, 3),
+    cell(row.makespanS),
+    cell(row.boundS),
+    cell(row.meanS),
+    cell(row.firstS),
+    cell(row.stepS),
+    cell(row.spread),
+    cell(row.rowsPerDecodeStep),
+    `  ${row.rewards.map((reward) => reward.toFixed(2)).join(' ')}`,
+  ].join(' ');
+
+/** The report for people: the table, then what the ratios are measured against. */
+export function throughputText(report: ThroughputReport): string {
+  const ratios = (['plain', 'agentic'] as const).flatMap((env) => {
+    const ratio = report.ratio[env];
+    const bound = report.bound[env];
+    if (ratio === null || bound === null) return [];
+    const share = ((100 * ratio) / bound).toFixed(0);
+    return [`${env}: ratio ${ratio}; the steady state allows ${bound}: ${share} % of it`];
+  });
+  return [
+    report.model,
+    `waits of tool calls: ${report.waits}`,
+    'env       N  makespan     bound      mean     first      step    spread rows/step   rewards (seedling)',
+    ...report.rows.map(line),
+    'seconds; bound: no less with full batches, a machine never idle, and no run shorter than its own steps and waits;',
+    'spread: latest over earliest finish of those that began together; rows/step: tokens drawn per sampling step',
+    ...ratios,
+    `cold start of a process of its own to its first token: ${report.coldStartS ?? 'left out'} s`,
+    `bytes equal across all N: ${report.equalBytes ? 'yes' : 'NO'}`,
+    `${report.seconds} s`,
+    report.leftOut.length === 0 ? 'nothing was left out' : `left out: ${report.leftOut.join('; ')}`,
+  ].join('\n');
+}

@@ -1,0 +1,237 @@
+import { dirname } from 'node:path';
+import type { Engine } from '../src/engine.types';
+import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
+import { measureColdStart } from './cold-start';
+import { type TableRow, type TableRun, phaseSeconds, runTable, steadyStateSeconds } from './experiment-table';
+import { rounded } from './interleave';
+import { COMMON_OPTIONS, type GivenOptions, readOptions } from './options';
+import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
+import { repositoryFile } from './repository-file';
+import { seedlingTask, speedTask } from './throughput-tasks';
+import { NO_WAITS, drawWaits, longestWaits } from './tool-waits';
+
+// npm run -s bench:throughput -- [--env plain|agentic|both] [--n 1,2,4,8] [--model <folder>] [--json] [--quick] ...
+// 8 experiments x 10 synchronous reinforcement-learning steps, all submitted at once, N at a time, on a hot engine.
+
+export const THROUGHPUT_OPTIONS = {
+  ...COMMON_OPTIONS,
+  model: { type: 'string' },
+  env: { type: 'string', default: 'both' },
+  n: { type: 'string', default: '1,2,4,8' },
+  experiments: { type: 'string', default: '8' },
+  steps: { type: 'string', default: '10' },
+  /** Rollouts of a step: one group on one prompt. */
+  rows: { type: 'string', default: '4' },
+  rank: { type: 'string', default: '8' },
+  'prompt-tokens': { type: 'string', default: '32' },
+  /** Sampled by each rollout, over all its turns. */
+  tokens: { type: 'string', default: '36' },
+  /** Of an agentic rollout; between two turns stands a tool call. */
+  turns: { type: 'string', default: '3' },
+  'tool-tokens': { type: 'string', default: '16' },
+  'wait-median-s': { type: 'string', default: '0.4' },
+  'wait-sigma': { type: 'string', default: '0.6' },
+} as const;
+
+type Environment = 'plain' | 'agentic';
+
+export interface ThroughputRow extends TableRow {
+  env: Environment;
+  n: number;
+  /** The shortest makespan of a steady state (see steadyStateSeconds). */
+  boundS: number;
+  /** stateDigest of each experiment on seedling, whose rewards stand in `rewards`. */
+  rewardDigests: string[];
+}
+
+export interface ThroughputReport {
+  rows: ThroughputRow[];
+  /** A process of its own, loading the base, to the first token. */
+  coldStartS: number | null;
+  /** Makespan of N = 1 over that of the largest N. */
+  ratio: Record<Environment, number | null>;
+  /** The same ratio of the steady state. */
+  bound: Record<Environment, number | null>;
+  /** Every adapter's bytes are equal across all N, of the speed columns and of the reward columns. */
+  equalBytes: boolean;
+  model: string;
+  /** Of waits between turns, in words. */
+  waits: string;
+  seconds: number;
+  leftOut: string[];
+}
+
+/** seedling answers in milliseconds: its tools are as much faster, so that the reward columns take seconds. */
+const SEEDLING_WAIT_SHARE = 0.02;
+
+export const throughputOptions = (args: string[]): GivenOptions => readOptions(THROUGHPUT_OPTIONS, args);
+
+export async function benchThroughput(options: GivenOptions): Promise<ThroughputReport> {
+  const plan = planOf(options);
+  const model = speedModel(options.text('model'), plan.quick ? QUICK_SHAPE : SMOLLM2_135M, plan.seed);
+  try {
+    const base = { ...DEFAULT_ENGINE_OPTIONS, kvCacheMiB: 1024, activationBudgetMiB: 2048 };
+    const engine = await openEngine({ ...base, modelFolder: model.folder });
+    const seedling = await openEngine({
+      ...DEFAULT_ENGINE_OPTIONS,
+      modelFolder: dirname(repositoryFile('models', 'seedling', 'config.json')),
+    });
+    try {
+      const leftOut: string[] = [];
+      const rows: ThroughputRow[] = [];
+      const bound: Record<Environment, number | null> = { plain: null, agentic: null };
+      for (const env of plan.environments) {
+        const run = speedRun(plan, env, model.shape.vocabulary);
+        bound[env] = await measureEnvironment({ engine, seedling, plan, env, run, rows, leftOut });
+      }
+      const coldStartS = plan.timeIsOver() ? null : rounded(await measureColdStart(model.folder));
+      if (coldStartS === null) leftOut.push('cold start');
+      return {
+        rows,
+        coldStartS,
+        ratio: { plain: ratioOf(rows, 'plain'), agentic: ratioOf(rows, 'agentic') },
+        bound,
+        equalBytes: haveEqualBytes(rows),
+        model: model.name,
+        waits: `log-normal, median ${plan.wait.medianS} s, sigma ${plan.wait.sigma}, ${plan.turns - 1} calls a rollout`,
+        seconds: rounded(plan.secondsUsed()),
+        leftOut,
+      };
+    } finally {
+      await Promise.all([engine.dispose(), seedling.dispose()]);
+    }
+  } finally {
+    model.dispose();
+  }
+}
+
+type Plan = ReturnType<typeof planOf>;
+
+function planOf(options: GivenOptions) {
+  const started = Date.now();
+  const quick = options.has('quick');
+  const env = options.text('env');
+  if (env !== 'plain' && env !== 'agentic' && env !== 'both') {
+    throw new Error(`--env: expected plain, agentic or both; got "${env ?? ''}"`);
+  }
+  const environments: Environment[] = env === 'both' ? ['plain', 'agentic'] : [env];
+  const experiments = options.whole('experiments', 1);
+  const ns = options.wholes('n');
+  for (const n of ns) {
+    if (experiments % n !== 0) throw new Error(`--n: ${n} does not divide ${experiments} experiments`);
+  }
+  const turns = options.whole('turns', 1);
+  const tokens = options.whole('tokens', 1);
+  if (tokens % turns !== 0) throw new Error(`--tokens: ${tokens} cannot be shared by ${turns} turns`);
+  const budgetS = options.whole('budget-s', 1);
+  const secondsUsed = () => (Date.now() - started) / 1000;
+  return {
+    quick,
+    environments,
+    // The ends of the ratio first: what the budget leaves out lies between them.
+    ns: [...ns].sort((a, b) => rankOf(a, ns) - rankOf(b, ns)),
+    experiments,
+    steps: options.whole('steps', 1),
+    rows: options.whole('rows', 2),
+    rank: options.whole('rank', 1),
+    promptTokens: options.whole('prompt-tokens', 1),
+    tokens,
+    turns,
+    toolTokens: options.whole('tool-tokens', 1),
+    wait: { medianS: options.number('wait-median-s'), sigma: options.number('wait-sigma') },
+    seed: options.whole('seed', 0),
+    budgetS,
+    secondsUsed,
+    timeIsOver: () => secondsUsed() > budgetS,
+  };
+}
+
+const rankOf = (n: number, ns: readonly number[]): number =>
+  n === Math.max(...ns) ? 0 : n === Math.min(...ns) ? 1 : 1 + n;
+
+function speedRun(plan: Plan, env: Environment, vocabulary: number): TableRun {
+  const turns = env === 'plain' ? 1 : plan.turns;
+  const { rows, promptTokens, toolTokens, steps, experiments, rank } = plan;
+  const sizes = { rows, promptTokens, turns, tokensPerTurn: plan.tokens / turns, toolTokens };
+  const shape = { steps, rollouts: rows, calls: turns - 1 };
+  return {
+    task: speedTask(sizes, vocabulary, plan.seed),
+    waits: env === 'plain' ? NO_WAITS : drawWaits(plan.wait, plan.seed, shape),
+    experiments,
+    steps,
+    rank,
+  };
+}
+
+function seedlingRun(plan: Plan, env: Environment): TableRun {
+  const task = seedlingTask(env === 'plain' ? 1 : 2);
+  const { steps, experiments, rank, wait } = plan;
+  const shape = { steps, rollouts: task.groupSize * task.prompts(0, 0).length, calls: 1 };
+  const waits = drawWaits({ ...wait, medianS: wait.medianS * SEEDLING_WAIT_SHARE }, plan.seed, shape);
+  return { task, waits: env === 'plain' ? NO_WAITS : waits, experiments, steps, rank };
+}
+
+/** Fills `rows` with one environment's and returns the steady state's ratio. */
+async function measureEnvironment(of: {
+  engine: Engine;
+  seedling: Engine;
+  plan: Plan;
+  env: Environment;
+  run: TableRun;
+  rows: ThroughputRow[];
+  leftOut: string[];
+}): Promise<number | null> {
+  const { engine, seedling, plan, env, run } = of;
+  const most = Math.max(...plan.ns);
+  const waitsOfAllSteps = longestWaits(run.waits, { steps: run.steps, rollouts: plan.rows, calls: plan.turns - 1 });
+  const together = new Map<number, number>();
+  for (const n of new Set([1, ...plan.ns])) together.set(n, await phaseSeconds(engine, run, n));
+  const boundOf = (n: number) =>
+    steadyStateSeconds(run, n, {
+      alone: together.get(1) ?? NaN,
+      together: together.get(n) ?? NaN,
+      waitsOfAllSteps,
+    });
+  // The time of the environments that follow is theirs.
+  const ofEach = plan.budgetS / plan.environments.length;
+  const until = ofEach * (1 + plan.environments.indexOf(env));
+  for (const n of plan.ns) {
+    if (plan.secondsUsed() + boundOf(n) > until) {
+      of.leftOut.push(`${env}, N = ${n}: at least ${rounded(boundOf(n))} s`);
+      continue;
+    }
+    const row = await runTable(engine, run, n);
+    const learned = await runTable(seedling, seedlingRun(plan, env), n);
+    of.rows.push({
+      env,
+      n,
+      ...row,
+      rewards: learned.rewards,
+      rewardDigests: learned.digests,
+      boundS: rounded(boundOf(n)),
+    });
+  }
+  of.rows.sort((a, b) => (a.env === b.env ? a.n - b.n : 0));
+  return plan.ns.includes(1) ? rounded(boundOf(1) / boundOf(most)) : null;
+}
+
+export function ratioOf(
+  rows: readonly Pick<ThroughputRow, 'env' | 'n' | 'makespanS'>[],
+  env: Environment,
+): number | null {
+  const of = rows.filter((row) => row.env === env);
+  const alone = of.find(({ n }) => n === 1);
+  const most = of.reduce<(typeof of)[number] | undefined>((a, b) => (a === undefined || b.n > a.n ? b : a), undefined);
+  if (alone === undefined || most === undefined || most.n === 1) return null;
+  return rounded(alone.makespanS / most.makespanS, 3);
+}
+
+/** Within each environment: the same experiment ends with the same bytes whatever N. */
+export function haveEqualBytes(rows: readonly Pick<ThroughputRow, 'env' | 'digests' | 'rewardDigests'>[]): boolean {
+  return (['plain', 'agentic'] as const).every((env) => {
+    const of = rows.filter((row) => row.env === env);
+    return of.every((row) =>
+      (['digests', 'rewardDigests'] as const).every((name) => row[name].join() === of[0]?.[name].join()),
+    );
+  });
+}
