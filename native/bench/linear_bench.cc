@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
   const kernels::KernelTable& table =
       kernels::kernels(kernels::parsePath(argc > 2 ? argv[2] : nullptr));
   ThreadPool pool(threads);
-  AlignedBuffer<float> memory(size_t{64} << 20);
+  AlignedBuffer<float> memory(size_t{256} << 20);  // 1 GiB: far beyond any cache
+  std::fill(memory.begin(), memory.end(), 1.0f);   // untouched pages would all be one page of zeros
   double bandwidth = 0;
   for (int i = 0; i < 3; ++i) bandwidth = std::max(bandwidth, readGBytes(pool, memory));
   std::printf("path %s, %zu threads, read %.1f GB/s\n", table.name, threads, bandwidth);
@@ -63,18 +64,18 @@ int main(int argc, char** argv) {
               "% peak", "weights GB/s");
   const struct {
     size_t dIn, dOut;
-  } shapes[] = {{128, 128},  {128, 384},  {384, 128},   {576, 576},
-                {576, 1536}, {1536, 576}, {1024, 1024}, {2048, 2048}};
+  } shapes[] = {{128, 384},  {384, 128},  {576, 576},  {576, 960},
+                {576, 3072}, {1536, 576}, {2048, 2048}};
   for (const auto& shape : shapes) {
     // Enough copies of the weights that they come from memory, as in a pass over a real model.
     const size_t floats = kernels::packedLinearFloats(shape.dOut, shape.dIn);
-    const size_t copies = std::max<size_t>(1, (size_t{24} << 20) / floats);
+    const size_t copies = std::max<size_t>(1, (size_t{64} << 20) / floats);
     AlignedBuffer<float> panels(floats * copies);
     for (size_t i = 0; i < panels.size(); ++i) panels[i] = static_cast<float>(i % 17) * 0.25f;
     const bool narrow = argc > 3;
     AlignedBuffer<uint32_t> words(narrow ? kernels::narrowPanelWords(panels.size()) : 0);
     if (narrow) table.narrowPanels(pool, panels.data(), panels.size(), words.data());
-    for (size_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024}) {
+    for (size_t rows : {1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 1024}) {
       AlignedBuffer<float> x(rows * shape.dIn), y(rows * shape.dOut);
       for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 13) * 0.1f;
       const double work = 2.0 * static_cast<double>(rows * shape.dIn * shape.dOut);

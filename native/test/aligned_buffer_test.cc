@@ -33,3 +33,19 @@ TEST(aligned_buffer_refuses_what_the_machine_cannot_have) {
   CHECK_THROWS(AlignedBuffer<unsigned char>(SIZE_MAX - 5), "out_of_memory");
   CHECK_THROWS(AlignedBuffer<unsigned char>(SIZE_MAX / 2), "out_of_memory");
 }
+
+TEST(a_freed_large_block_is_used_again_and_comes_zeroed) {
+  const size_t n = (size_t{3} << 20) + 7;
+  const size_t before = hotbed::keptBytes();
+  {
+    AlignedBuffer<float> buffer(n);
+    for (size_t i = 0; i < n; i += 511) buffer[i] = 3.0f;
+  }
+  CHECK(hotbed::keptBytes() >= before);
+  CHECK(hotbed::keptBytes() <= hotbed::kKeptBytes);
+  AlignedBuffer<float> again(n);
+  for (size_t i = 0; i < n; ++i) CHECK_EQ(again[i], 0.0f);
+  AlignedBuffer<float> anything(n, hotbed::Contents::kAnything);
+  anything[n - 1] = 1.0f;
+  CHECK_EQ(anything[n - 1], 1.0f);
+}

@@ -145,6 +145,62 @@ TEST(lora_equals_the_reference_over_shapes_and_segments) {
   }
 }
 
+TEST(lora_modules_of_one_input_equal_separate_calls) {
+  // Decode rows of many adapters: every mix of ranks and rows, three modules at once.
+  const size_t dIn = 40, dOuts[] = {33, 16, 70};
+  const std::vector<size_t> rowsOf = {1, 1, 1, 3, 1, 0, 1, 1, 30, 1};
+  const std::vector<size_t> rankOf = {8, 8, 8, 8, 4, 8, 16, 17, 8, 1};
+  const size_t rows = 40, ldu = 20;
+  const auto run = [&](const KernelTable& table, ThreadPool& pool, bool together) {
+    Random random(17);
+    const Floats x = randomMatrix(random, rows, dIn, dIn);
+    std::vector<Adapter> adapters;
+    adapters.reserve(3 * rowsOf.size());
+    std::vector<Floats> y, u;
+    std::vector<std::vector<LoraForwardSegment>> segments(3);
+    std::vector<LoraForwardArgs> calls(3);
+    for (size_t module = 0; module < 3; ++module) {
+      y.push_back(randomMatrix(random, rows, dOuts[module], dOuts[module]));
+      u.push_back(Floats(rows * ldu, kPoison));
+      size_t row = 0;
+      for (size_t i = 0; i < rowsOf.size(); ++i) {
+        adapters.emplace_back(random, rankOf[i], dIn, dOuts[module], 0.5f + random.uniform());
+        const Adapter& adapter = adapters.back();
+        if (i % 4 != module) {  // not every adapter has every module
+          segments[module].push_back({row, row + rowsOf[i], adapter.at.data(), adapter.bt.data(),
+                                      adapter.rank, adapter.scale});
+        }
+        row += rowsOf[i];
+      }
+    }
+    for (size_t module = 0; module < 3; ++module) {
+      calls[module] = {x.data(),
+                       dIn,
+                       dIn,
+                       y[module].data(),
+                       dOuts[module],
+                       dOuts[module],
+                       u[module].data(),
+                       ldu,
+                       segments[module].data(),
+                       segments[module].size()};
+    }
+    if (together) {
+      table.loraForwardMany(pool, calls.data(), calls.size());
+    } else {
+      for (const LoraForwardArgs& call : calls) table.loraForward(pool, call);
+    }
+    Floats all;
+    for (size_t module = 0; module < 3; ++module) all = joined(all, joined(y[module], u[module]));
+    return all;
+  };
+  for (const bool together : {false, true}) {
+    checkAgainstReference("lora modules", [&](const KernelTable& table, ThreadPool& pool) {
+      return run(table, pool, together);
+    });
+  }
+}
+
 TEST(lora_gradients_do_not_depend_on_where_a_batch_is_cut) {
   // N6: one call with all rows, or several calls, or several segments of one call.
   const size_t rows = 90, dIn = 48, dOut = 80, rank = 8;
@@ -223,6 +279,24 @@ TEST(lora_init_equals_the_reference_and_stays_in_range) {
       for (size_t i = 0; i < a.size(); ++i) CHECK(std::fabs(a[i]) <= bound);
     }
   }
+}
+
+TEST(transposes_of_many_matrices_equal_the_reference) {
+  const size_t shapes[][2] = {{1, 1}, {8, 70}, {70, 8}, {3, 200}, {16, 16}, {333, 8}, {1, 65}};
+  checkAgainstReference("transposes", [&](const KernelTable& table, ThreadPool& pool) {
+    Random random(5);
+    std::vector<Floats> from, to;
+    std::vector<kernels::TransposeArgs> args;
+    for (const auto& shape : shapes) {
+      from.push_back(randomMatrix(random, shape[0], shape[1], shape[1]));
+      to.push_back(Floats(from.back().size()));
+      args.push_back({from.back().data(), shape[0], shape[1], to.back().data()});
+    }
+    table.transposeMany(pool, args.data(), args.size());
+    Floats all;
+    for (const Floats& t : to) all = joined(all, t);
+    return all;
+  });
 }
 
 TEST(transpose_equals_the_reference) {

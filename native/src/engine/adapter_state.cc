@@ -16,7 +16,7 @@ constexpr int kMaxRank = 256;
 size_t RoundUp(size_t n) { return (n + kAlignFloats - 1) / kAlignFloats * kAlignFloats; }
 
 AlignedBuffer<float> CopyBuffer(const AlignedBuffer<float>& source) {
-  AlignedBuffer<float> copy(source.size());
+  AlignedBuffer<float> copy(source.size(), Contents::kAnything);
   if (source.size() != 0) std::memcpy(copy.data(), source.data(), source.bytes());
   return copy;
 }

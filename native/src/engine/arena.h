@@ -29,7 +29,7 @@ class Arena {
     const size_t needed = used_;
     if (needed > block_.size()) {
       block_ = AlignedBuffer<float>();  // before the larger one is taken
-      block_ = AlignedBuffer<float>(needed);
+      block_ = AlignedBuffer<float>(needed, Contents::kAnything);
     }
     measuring_ = false;
     used_ = 0;

@@ -49,20 +49,19 @@ void CpuExecutor::InitializeAdapter(AdapterState* state) {
 }
 
 void CpuExecutor::FillCopy(const AdapterWeights& weights, CpuAdapterCopy* copy) {
+  std::vector<kernels::TransposeArgs> matrices;
+  matrices.reserve(weights.layout->tensors().size());
   for (const AdapterTensor& tensor : weights.layout->tensors()) {
-    kernels::TransposeArgs args;
-    args.src = weights.at(tensor);
-    args.rows = tensor.rows;
-    args.cols = tensor.cols;
-    args.dst = copy->transposed.data() + tensor.offset;
-    kernels_.transpose(pool_, args);
+    matrices.push_back({weights.at(tensor), static_cast<size_t>(tensor.rows),
+                        static_cast<size_t>(tensor.cols), copy->transposed.data() + tensor.offset});
   }
+  kernels_.transposeMany(pool_, matrices.data(), matrices.size());
 }
 
 const CpuAdapterCopy* CpuExecutor::CopyFor(const AdapterWeights& weights) {
   if (!weights.executor_copy) {
     auto copy = std::make_shared<CpuAdapterCopy>();
-    copy->transposed = AlignedBuffer<float>(weights.values.size());
+    copy->transposed = AlignedBuffer<float>(weights.values.size(), Contents::kAnything);
     FillCopy(weights, copy.get());
     weights.executor_copy = std::move(copy);
   }

@@ -1,6 +1,7 @@
 #include "engine/cpu_layer.h"
 
 #include <cstring>
+#include <initializer_list>
 
 #include "engine/mutation.h"
 
@@ -38,38 +39,51 @@ void Linear(CpuContext& context, const PackedWeight& weight, const float* x, siz
   context.kernels.linear(context.pool, args);
 }
 
+// One module of several that read the same input.
+struct LoraPart {
+  Module module;
+  float* y;  // the module's base output, [rows, ldy]
+  float* u;  // [rows, max_rank], kept for the backward pass
+};
+
 // y += scale * B A x on the rows whose adapter has the module (N5).
-void LoraForward(CpuContext& context, int layer, Module module, const RowContext& rows,
-                 const float* x, size_t ldx, float* y, size_t ldy, float* u) {
+void LoraForward(CpuContext& context, int layer, const RowContext& rows, const float* x, size_t ldx,
+                 size_t ldy, std::initializer_list<LoraPart> parts) {
   if (rows.lora.empty()) return;
   auto& segments = context.forward_segments;
   segments.clear();
-  for (const LoraRows& lora : rows.lora) {
-    const AdapterTensor* a = lora.weights->layout->a(layer, module);
-    if (!a) continue;
-    const AdapterTensor* b = lora.weights->layout->b(layer, module);
-    kernels::LoraForwardSegment segment;
-    segment.rowBegin = lora.row_begin;
-    segment.rowEnd = lora.row_end;
-    segment.at = lora.copy->transposed.data() + a->offset;
-    segment.bt = lora.copy->transposed.data() + b->offset;
-    segment.rank = a->rows;
-    segment.scale = lora.scale;
-    segments.push_back(segment);
+  segments.reserve(parts.size() * rows.lora.size());  // calls point into it
+  kernels::LoraForwardArgs calls[3];
+  size_t count = 0;
+  for (const LoraPart& part : parts) {
+    const size_t first = segments.size();
+    for (const LoraRows& lora : rows.lora) {
+      const AdapterTensor* a = lora.weights->layout->a(layer, part.module);
+      if (!a) continue;
+      const AdapterTensor* b = lora.weights->layout->b(layer, part.module);
+      kernels::LoraForwardSegment segment;
+      segment.rowBegin = lora.row_begin;
+      segment.rowEnd = lora.row_end;
+      segment.at = lora.copy->transposed.data() + a->offset;
+      segment.bt = lora.copy->transposed.data() + b->offset;
+      segment.rank = a->rows;
+      segment.scale = lora.scale;
+      segments.push_back(segment);
+    }
+    if (segments.size() == first) continue;
+    kernels::LoraForwardArgs& call = calls[count++];
+    call.x = x;
+    call.ldx = ldx;
+    call.dIn = ModuleInputSize(context.model.config(), part.module);
+    call.y = part.y;
+    call.ldy = ldy;
+    call.dOut = ModuleOutputSize(context.model.config(), part.module);
+    call.u = part.u;
+    call.ldu = rows.max_rank;
+    call.segments = segments.data() + first;
+    call.segmentCount = segments.size() - first;
   }
-  if (segments.empty()) return;
-  kernels::LoraForwardArgs args;
-  args.x = x;
-  args.ldx = ldx;
-  args.dIn = ModuleInputSize(context.model.config(), module);
-  args.y = y;
-  args.ldy = ldy;
-  args.dOut = ModuleOutputSize(context.model.config(), module);
-  args.u = u;
-  args.ldu = rows.max_rank;
-  args.segments = segments.data();
-  args.segmentCount = segments.size();
-  context.kernels.loraForward(context.pool, args);
+  context.kernels.loraForwardMany(context.pool, calls, count);
 }
 
 void RmsNorm(CpuContext& context, const float* x, size_t ldx, size_t rows, size_t groups, size_t n,
@@ -204,10 +218,10 @@ void LayerForward(CpuContext& context, int layer, const RowContext& rows,
 
   RmsNorm(context, at.x, w.d, n, 1, w.d, weights.input_norm, scratch.normed, w.d);
   Linear(context, weights.qkv, scratch.normed, w.d, n, at.qkv, w.qkv);
-  LoraForward(context, layer, Module::kQ, rows, scratch.normed, w.d, at.qkv, w.qkv, at.u[0]);
-  LoraForward(context, layer, Module::kK, rows, scratch.normed, w.d, at.qkv + w.q, w.qkv, at.u[1]);
-  LoraForward(context, layer, Module::kV, rows, scratch.normed, w.d, at.qkv + w.q + w.kv, w.qkv,
-              at.u[2]);
+  LoraForward(context, layer, rows, scratch.normed, w.d, w.qkv,
+              {{Module::kQ, at.qkv, at.u[0]},
+               {Module::kK, at.qkv + w.q, at.u[1]},
+               {Module::kV, at.qkv + w.q + w.kv, at.u[2]}});
   if (config.qk_norm) {
     if (at.qk_raw) {
       for (size_t i = 0; i < n; ++i) {
@@ -243,15 +257,13 @@ void LayerForward(CpuContext& context, int layer, const RowContext& rows,
   context.kernels.attention(context.pool, attention);
 
   Linear(context, weights.o, at.attended, w.q, n, scratch.normed, w.d);
-  LoraForward(context, layer, Module::kO, rows, at.attended, w.q, scratch.normed, w.d, at.u[3]);
+  LoraForward(context, layer, rows, at.attended, w.q, w.d, {{Module::kO, scratch.normed, at.u[3]}});
   Add(context, at.x, scratch.normed, at.x_mid, n, w.d);
 
   RmsNorm(context, at.x_mid, w.d, n, 1, w.d, weights.post_attention_norm, scratch.normed, w.d);
   Linear(context, weights.gate_up, scratch.normed, w.d, n, at.gate_up, 2 * w.ff);
-  LoraForward(context, layer, Module::kGate, rows, scratch.normed, w.d, at.gate_up, 2 * w.ff,
-              at.u[4]);
-  LoraForward(context, layer, Module::kUp, rows, scratch.normed, w.d, at.gate_up + w.ff, 2 * w.ff,
-              at.u[5]);
+  LoraForward(context, layer, rows, scratch.normed, w.d, 2 * w.ff,
+              {{Module::kGate, at.gate_up, at.u[4]}, {Module::kUp, at.gate_up + w.ff, at.u[5]}});
   Swiglu(context, at.gate_up, n, w.ff, scratch.hidden);
   if (context.mutation && rows.mixed && layer == 0) {
     MutatedLinear(context.kernels, context.pool, weights.down.view, scratch.hidden, n,
@@ -259,8 +271,8 @@ void LayerForward(CpuContext& context, int layer, const RowContext& rows,
   } else {
     Linear(context, weights.down, scratch.hidden, w.ff, n, scratch.normed, w.d);
   }
-  LoraForward(context, layer, Module::kDown, rows, scratch.hidden, w.ff, scratch.normed, w.d,
-              at.u[6]);
+  LoraForward(context, layer, rows, scratch.hidden, w.ff, w.d,
+              {{Module::kDown, scratch.normed, at.u[6]}});
   Add(context, at.x_mid, scratch.normed, output, n, w.d);
 }
 

@@ -54,7 +54,7 @@ struct LayerActivations {
   float* attended = nullptr;         // [R, Q]
   float* x_mid = nullptr;            // [R, d] after attention's residual
   float* gate_up = nullptr;          // [R, 2 ff]
-  float* u[kLayerModuleCount] = {};  // [R, max_rank]; may all be one scratch
+  float* u[kLayerModuleCount] = {};  // [R, max_rank]; q, k, v differ, and gate, up
 };
 
 // Scratch that no later step reads.

@@ -60,8 +60,9 @@ void CpuExecutor::RunSampling(const SamplingPlan& plan, SamplingOutput* output) 
     step.at.qkv = arena.Take(n * (q + 2 * kv));
     step.at.attended = arena.Take(n * q);
     step.at.gate_up = arena.Take(n * 2 * ff);
-    float* u = arena.Take(n * rows.max_rank);
-    for (float*& module_u : step.at.u) module_u = u;
+    // At most three modules read one input.
+    for (int i = 0; i < 3; ++i) step.at.u[i] = arena.Take(n * rows.max_rank);
+    for (int i = 3; i < kLayerModuleCount; ++i) step.at.u[i] = step.at.u[i % 3];
     step.scratch.normed = arena.Take(n * d);
     step.scratch.hidden = arena.Take(n * ff);
   });

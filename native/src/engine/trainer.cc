@@ -318,7 +318,7 @@ void Trainer::BeginCall(Adapter* adapter, Call* call) {
   if (call->begun || !call->training->backward) return;
   if (!adapter->gradient_is_zero) {
     const AlignedBuffer<float>& gradient = adapter->state->gradient;
-    call->saved_gradient = AlignedBuffer<float>(gradient.size());
+    call->saved_gradient = AlignedBuffer<float>(gradient.size(), Contents::kAnything);
     std::memcpy(call->saved_gradient.data(), gradient.data(), gradient.bytes());
   }
   call->begun = true;

@@ -38,9 +38,11 @@ struct KernelTable {
   void (*linear)(ThreadPool&, const LinearArgs&);
 
   void (*loraForward)(ThreadPool&, const LoraForwardArgs&);
+  void (*loraForwardMany)(ThreadPool&, const LoraForwardArgs*, size_t count);
   void (*loraBackward)(ThreadPool&, const LoraBackwardArgs&);
   void (*loraInit)(ThreadPool&, const LoraInitArgs&);
   void (*transpose)(ThreadPool&, const TransposeArgs&);
+  void (*transposeMany)(ThreadPool&, const TransposeArgs*, size_t count);
 
   void (*rmsNorm)(ThreadPool&, const RmsNormArgs&);
   void (*rmsNormBackward)(ThreadPool&, const RmsNormBackwardArgs&);

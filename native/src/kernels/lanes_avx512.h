@@ -129,6 +129,6 @@ constexpr int kMaxRows2 = 14;  // 28 accumulators + 2 columns + 1 broadcast of 3
 constexpr int kMaxRows4 = 6;
 constexpr int kMaxRows8 = 2;
 // Widest column group for one row (8 independent chains hide the latency of the fma), for two, ...
-constexpr int columnsFor(size_t rows) { return rows <= 2 ? 8 : rows <= 6 ? 4 : 2; }
+constexpr int columnsFor(size_t rows) { return rows <= 2 ? 8 : rows <= 3 ? 4 : 2; }
 
 }  // namespace hotbed::kernels::HOTBED_PATH

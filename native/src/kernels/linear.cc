@@ -66,20 +66,56 @@ bool narrowPanels(ThreadPool& pool, const float* panels, size_t floats, uint32_t
   return !*inexact;
 }
 
+namespace {
+
+struct Split {
+  size_t rowBlocks;
+  size_t columnBlocks;
+};
+
+// Cuts a layer into tasks: of all cuts the one whose slowest thread has the least to do when all
+// run at one speed; of those that are nearly as good, the one with most tasks up to about four for
+// each thread, so that a thread that is held up is helped. No task is below a few microseconds.
+Split splitOf(const LinearArgs& args, size_t groups, size_t threads) {
+  const size_t fewest = divideUp(args.rows, kRowBlock);
+  Split best{fewest, 1};
+  if (threads == 1) return best;
+  // Few rows wait for the weights rather than for the arithmetic.
+  const size_t effort = maxSize(args.rows, 8) * args.weight.dOut * args.weight.dIn;
+  const size_t worth = maxSize(1, effort / kWorthSharing);
+  const size_t wanted = 4 * threads;
+  const size_t most = maxSize(fewest, divideUp(args.rows, kFewestRows));
+  size_t bestCost = SIZE_MAX;
+  for (size_t rowBlocks = fewest; rowBlocks <= most; ++rowBlocks) {
+    const size_t rows = divideUp(args.rows, rowBlocks);
+    for (size_t columnBlocks = 1; columnBlocks <= groups; ++columnBlocks) {
+      const size_t tasks = rowBlocks * columnBlocks;
+      if (tasks > 1 && (tasks > worth || tasks > 2 * maxSize(wanted, fewest))) break;
+      // 1/64 of slack for each halving of the number of tasks below the wanted one.
+      const size_t rounds = divideUp(tasks, threads);
+      size_t cost = rounds * rows * divideUp(groups, columnBlocks) * 64;
+      for (size_t n = tasks; n < wanted; n *= 2) cost += cost / 64;
+      if (cost >= bestCost) continue;
+      bestCost = cost;
+      best = {rowBlocks, columnBlocks};
+    }
+    // Wider blocks of rows read the panels fewer times.
+    if (bestCost <= divideUp(args.rows * groups, threads) * 66) break;
+  }
+  return best;
+}
+
+}  // namespace
+
 void linear(ThreadPool& pool, const LinearArgs& args) {
   const PackedLinear& w = args.weight;
   const size_t panels = divideUp(w.dOut, kPanelWidth);
   if (args.rows == 0 || panels == 0) return;
-  // About four tasks for each thread, none below a few microseconds. First by columns, in groups as
-  // wide as the register tile for so many rows; then, where a layer is narrow, by rows.
-  const size_t worth = maxSize(1, args.rows * w.dOut * w.dIn / kWorthSharing);
-  const size_t wanted = pool.threads() == 1 ? 1 : minSize(4 * pool.threads(), worth);
-  const size_t groupPanels = args.rows <= 2 ? 4 : args.rows <= 6 ? 2 : 1;
+  const size_t groupPanels = args.rows <= 2 ? 4 : args.rows <= 3 ? 2 : 1;
   const size_t groups = divideUp(panels, groupPanels);
-  const size_t fewest = divideUp(args.rows, kRowBlock);
-  const size_t columnBlocks = minSize(groups, divideUp(wanted, fewest));
-  const size_t rowBlocks =
-      maxSize(fewest, minSize(divideUp(args.rows, kFewestRows), divideUp(wanted, columnBlocks)));
+  const Split split = splitOf(args, groups, pool.threads());
+  const size_t rowBlocks = split.rowBlocks;
+  const size_t columnBlocks = split.columnBlocks;
   const size_t columns = divideUp(w.dOut, 16);
   pool.forEach(rowBlocks * columnBlocks, [&](size_t task, size_t) {
     const size_t rowBlock = task / columnBlocks;

@@ -45,37 +45,156 @@ void forEachRowBlock(ThreadPool& pool, const Segment* segments, size_t count, si
 
 }  // namespace
 
-void loraForward(ThreadPool& pool, const LoraForwardArgs& args) {
-  size_t rank = 0;
-  for (size_t s = 0; s < args.segmentCount; ++s) rank = maxSize(rank, args.segments[s].rank);
-  forEachRowBlock(pool, args.segments, args.segmentCount, rank * (args.dIn + args.dOut),
-                  [&](const LoraForwardSegment& segment, size_t begin, size_t end) {
-                    FloatEnvironment environment;
-                    Gemm shrink;
-                    shrink.m = end - begin;
-                    shrink.n = segment.rank;
-                    shrink.k = args.dIn;
-                    shrink.a = args.x + begin * args.ldx;
-                    shrink.am = args.ldx;
-                    shrink.b = segment.at;
-                    shrink.ldb = segment.rank;
-                    shrink.c = args.u + begin * args.ldu;
-                    shrink.ldc = args.ldu;
-                    gemmRows(shrink);
-                    Gemm expand;
-                    expand.m = end - begin;
-                    expand.n = args.dOut;
-                    expand.k = segment.rank;
-                    expand.a = args.u + begin * args.ldu;
-                    expand.am = args.ldu;
-                    expand.b = segment.bt;
-                    expand.ldb = args.dOut;
-                    expand.c = args.y + begin * args.ldy;
-                    expand.ldc = args.ldy;
-                    expand.finish = Finish::scaledAdd;
-                    expand.s = segment.scale;
-                    gemmRows(expand);
-                  });
+namespace {
+
+// Rows [begin, end) of one segment of one call.
+struct ForwardUnit {
+  const LoraForwardArgs* call;
+  const LoraForwardSegment* segment;
+  size_t begin;
+  size_t end;
+};
+
+// A single row and a small rank make one chain of 16 lanes, which waits for its own last step; four
+// of them side by side do not. They may belong to any modules and adapters of equal dIn.
+constexpr size_t kSideBySide = 4;
+
+bool isNarrow(const ForwardUnit& unit) {
+  return unit.end - unit.begin == 1 && unit.segment->rank <= 16;
+}
+
+template <size_t N, bool kEight>
+HOTBED_INLINE void shrinkSideBySide(const ForwardUnit* units) {
+  V16 u[N];
+  const float* x[N];
+  const float* at[N];
+  size_t rank[N];
+#pragma GCC unroll 4
+  for (size_t i = 0; i < N; ++i) {
+    u[i] = zero();
+    x[i] = units[i].call->x + units[i].begin * units[i].call->ldx;
+    at[i] = units[i].segment->at;
+    rank[i] = units[i].segment->rank;
+  }
+  const size_t dIn = units[0].call->dIn;
+  for (size_t k = 0; k < dIn; ++k) {
+#pragma GCC unroll 4
+    for (size_t i = 0; i < N; ++i) {
+      const V16 a = kEight ? load8(at[i]) : load(at[i], rank[i]);
+      u[i] = fma(set1(x[i][k]), a, u[i]);
+      at[i] += kEight ? 8 : rank[i];
+    }
+  }
+#pragma GCC unroll 4
+  for (size_t i = 0; i < N; ++i) {
+    store(units[i].call->u + units[i].begin * units[i].call->ldu, u[i], rank[i]);
+  }
+}
+
+template <size_t N>
+void shrinkNarrow(const ForwardUnit* units) {
+  bool eight = true;
+  for (size_t i = 0; i < N; ++i) eight = eight && units[i].segment->rank == 8;
+  if (eight) {
+    shrinkSideBySide<N, true>(units);
+  } else {
+    shrinkSideBySide<N, false>(units);
+  }
+}
+
+void shrink(const ForwardUnit& unit) {
+  const LoraForwardArgs& call = *unit.call;
+  Gemm g;
+  g.m = unit.end - unit.begin;
+  g.n = unit.segment->rank;
+  g.k = call.dIn;
+  g.a = call.x + unit.begin * call.ldx;
+  g.am = call.ldx;
+  g.b = unit.segment->at;
+  g.ldb = unit.segment->rank;
+  g.c = call.u + unit.begin * call.ldu;
+  g.ldc = call.ldu;
+  gemmRows(g);
+}
+
+void expand(const ForwardUnit& unit) {
+  const LoraForwardArgs& call = *unit.call;
+  Gemm g;
+  g.m = unit.end - unit.begin;
+  g.n = call.dOut;
+  g.k = unit.segment->rank;
+  g.a = call.u + unit.begin * call.ldu;
+  g.am = call.ldu;
+  g.b = unit.segment->bt;
+  g.ldb = call.dOut;
+  g.c = call.y + unit.begin * call.ldy;
+  g.ldc = call.ldy;
+  g.finish = Finish::scaledAdd;
+  g.s = unit.segment->scale;
+  gemmRows(g);
+}
+
+// Up to kSideBySide units; more than one only where all are narrow.
+void forwardUnits(const ForwardUnit* units, size_t count) {
+  FloatEnvironment environment;
+  if (!isNarrow(units[0])) {
+    shrink(units[0]);
+  } else if (count == 4) {
+    shrinkNarrow<4>(units);
+  } else if (count == 3) {
+    shrinkNarrow<3>(units);
+  } else if (count == 2) {
+    shrinkNarrow<2>(units);
+  } else {
+    shrinkNarrow<1>(units);
+  }
+  for (size_t i = 0; i < count; ++i) expand(units[i]);
+}
+
+}  // namespace
+
+void loraForward(ThreadPool& pool, const LoraForwardArgs& args) { loraForwardMany(pool, &args, 1); }
+
+void loraForwardMany(ThreadPool& pool, const LoraForwardArgs* calls, size_t count) {
+  size_t most = 0;
+  size_t work = 0;
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t s = 0; s < calls[i].segmentCount; ++s) {
+      const LoraForwardSegment& segment = calls[i].segments[s];
+      const size_t rows = segment.rowEnd - segment.rowBegin;
+      most += divideUp(rows, kRowsPerTask);
+      work += rows * segment.rank * (calls[i].dIn + calls[i].dOut);
+    }
+  }
+  if (most == 0) return;
+  // The units, then where each task's begin.
+  ForwardUnit* units = static_cast<ForwardUnit*>(
+      pool.shared(most * sizeof(ForwardUnit) + (most + 1) * sizeof(size_t)));
+  size_t* taskBegin = reinterpret_cast<size_t*>(units + most);
+  size_t unitCount = 0;
+  size_t taskCount = 0;
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t s = 0; s < calls[i].segmentCount; ++s) {
+      const LoraForwardSegment& segment = calls[i].segments[s];
+      for (size_t row = segment.rowBegin; row < segment.rowEnd; row += kRowsPerTask) {
+        const ForwardUnit unit{&calls[i], &segment, row,
+                               minSize(row + kRowsPerTask, segment.rowEnd)};
+        const bool joins = taskCount > 0 && isNarrow(unit) && isNarrow(units[unitCount - 1]) &&
+                           unitCount - taskBegin[taskCount - 1] < kSideBySide;
+        if (!joins) taskBegin[taskCount++] = unitCount;
+        units[unitCount++] = unit;
+      }
+    }
+  }
+  taskBegin[taskCount] = unitCount;
+  const auto body = [=](size_t task, size_t) {
+    forwardUnits(units + taskBegin[task], taskBegin[task + 1] - taskBegin[task]);
+  };
+  if (work < kWorthSharing) {
+    for (size_t task = 0; task < taskCount; ++task) body(task, 0);
+  } else {
+    pool.forEach(taskCount, body);
+  }
 }
 
 void loraBackward(ThreadPool& pool, const LoraBackwardArgs& args) {
@@ -212,23 +331,31 @@ void loraInit(ThreadPool& pool, const LoraInitArgs& args) {
   });
 }
 
-void transpose(ThreadPool& pool, const TransposeArgs& args) {
+void transpose(ThreadPool& pool, const TransposeArgs& args) { transposeMany(pool, &args, 1); }
+
+void transposeMany(ThreadPool& pool, const TransposeArgs* matrices, size_t count) {
   constexpr size_t kBlock = 64;
-  const size_t blocks = divideUp(args.cols, kBlock);
-  const auto body = [&](size_t block, size_t) {
-    const size_t begin = block * kBlock;
-    const size_t width = minSize(kBlock, args.cols - begin);
-    for (size_t row = 0; row < args.rows; row += kBlock) {
-      transposeBlock(args.src + row * args.cols + begin, args.cols,
-                     minSize(kBlock, args.rows - row), width, args.dst + begin * args.rows + row,
-                     args.rows);
+  const auto blocksOf = [](const TransposeArgs& m) { return divideUp(m.cols, kBlock); };
+  const auto block = [](const TransposeArgs& m, size_t index) {
+    const size_t begin = index * kBlock;
+    const size_t width = minSize(kBlock, m.cols - begin);
+    for (size_t row = 0; row < m.rows; row += kBlock) {
+      transposeBlock(m.src + row * m.cols + begin, m.cols, minSize(kBlock, m.rows - row), width,
+                     m.dst + begin * m.rows + row, m.rows);
     }
   };
-  if (args.rows * args.cols < kWorthSharing) {
-    for (size_t block = 0; block < blocks; ++block) body(block, 0);
-  } else {
-    pool.forEach(blocks, body);
+  if (count == 1 && matrices->rows * matrices->cols >= kWorthSharing) {
+    pool.forEach(blocksOf(*matrices), [&](size_t index, size_t) { block(*matrices, index); });
+    return;
   }
+  // A few matrices a task: those of adapters are small.
+  constexpr size_t kMatrices = 4;
+  pool.forEach(divideUp(count, kMatrices), [&](size_t task, size_t) {
+    const size_t end = minSize((task + 1) * kMatrices, count);
+    for (size_t m = task * kMatrices; m < end; ++m) {
+      for (size_t index = 0; index < blocksOf(matrices[m]); ++index) block(matrices[m], index);
+    }
+  });
 }
 
 }  // namespace hotbed::kernels::HOTBED_PATH

@@ -5,7 +5,10 @@
 // At [dIn, rank], Bt [rank, dOut] (KernelTable::transpose), the backward pass A and B, so each has
 // contiguous lanes. Gradients are A's and B's shape and are carried on: row order inside a segment,
 // segments in the order given, also where segments share one adapter's tensors.
-// Segments do not overlap in rows. Nothing may alias but dx, y, which are updated in place.
+// loraForwardMany: modules that read one input (equal x and dIn), each with its own y and u, in one
+// loop.
+// Segments of a call do not overlap in rows. Nothing may alias but dx, y, which are updated in
+// place.
 #pragma once
 
 #include <cstddef>

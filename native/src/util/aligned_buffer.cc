@@ -4,6 +4,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include "util/check.h"
 
@@ -36,28 +39,82 @@ void* mapHuge(size_t bytes) {
   return reinterpret_cast<void*>(block);
 }
 
+// Freed large blocks by rounded size. One for the process, never destroyed: buffers of static
+// lifetime may be freed after everything else.
+class KeptBlocks {
+ public:
+  void* take(size_t size) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = bySize_.find(size);
+    if (at == bySize_.end()) return nullptr;
+    void* block = at->second.back();
+    at->second.pop_back();
+    if (at->second.empty()) bySize_.erase(at);
+    bytes_ -= size;
+    return block;
+  }
+
+  // False: no room; the block is still the caller's.
+  bool keep(void* block, size_t size) noexcept {
+    try {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (bytes_ + size > kKeptBytes) return false;
+      bySize_[size].push_back(block);
+      bytes_ += size;
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+
+  size_t bytes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<size_t, std::vector<void*>> bySize_;
+  size_t bytes_ = 0;
+};
+
+KeptBlocks& keptBlocks() {
+  static KeptBlocks* const blocks = new KeptBlocks;
+  return *blocks;
+}
+
 }  // namespace
 
-void* allocateAligned(size_t bytes) {
+size_t keptBytes() { return keptBlocks().bytes(); }
+
+void* allocateAligned(size_t bytes, Contents contents) {
   void* block = nullptr;
   if (bytes > SIZE_MAX - 2 * kHuge) {
     throwError("out_of_memory", "", "allocation size overflows");
   } else if (bytes >= kHuge) {
-    block = mapHuge(bytes);
+    block = keptBlocks().take(roundedUp(bytes, kHuge));
+    if (block) {
+      if (contents == Contents::kZero) std::memset(block, 0, bytes);
+    } else {
+      block = mapHuge(bytes);
+    }
   } else {
     block = std::aligned_alloc(kLine, roundedUp(bytes, kLine));
-    if (block) std::memset(block, 0, bytes);
+    if (block && contents == Contents::kZero) std::memset(block, 0, bytes);
   }
   if (!block) throwError("out_of_memory", "", "cannot allocate memory for the engine");
   return block;
 }
 
 void freeAligned(void* block, size_t bytes) noexcept {
-  if (bytes >= kHuge) {
-    munmap(block, roundedUp(bytes, kHuge));
-  } else {
+  if (bytes < kHuge) {
     std::free(block);
+    return;
   }
+  const size_t size = roundedUp(bytes, kHuge);
+  // Before anybody else can have the block.
+  madvise(block, size, MADV_FREE);  // a hint, as above
+  if (!keptBlocks().keep(block, size)) munmap(block, size);
 }
 
 }  // namespace hotbed

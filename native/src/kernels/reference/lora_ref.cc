@@ -27,6 +27,10 @@ void loraForward(ThreadPool&, const LoraForwardArgs& args) {
   }
 }
 
+void loraForwardMany(ThreadPool& pool, const LoraForwardArgs* calls, size_t count) {
+  for (size_t i = 0; i < count; ++i) loraForward(pool, calls[i]);
+}
+
 void loraBackward(ThreadPool&, const LoraBackwardArgs& args) {
   for (size_t s = 0; s < args.segmentCount; ++s) {
     const LoraBackwardSegment& segment = args.segments[s];
@@ -79,6 +83,10 @@ void transpose(ThreadPool&, const TransposeArgs& args) {
       args.dst[col * args.rows + row] = args.src[row * args.cols + col];
     }
   }
+}
+
+void transposeMany(ThreadPool& pool, const TransposeArgs* matrices, size_t count) {
+  for (size_t i = 0; i < count; ++i) transpose(pool, matrices[i]);
 }
 
 }  // namespace hotbed::kernels::reference
