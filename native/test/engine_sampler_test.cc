@@ -13,7 +13,7 @@ namespace {
 AdapterHandle Trained(TestEngine& engine, unsigned seed) {
   Inputs inputs(seed);
   AdapterSpec spec = inputs.Spec();
-  spec.targets = {Module::kQ, Module::kV, Module::kO, Module::kUp, Module::kDown};
+  spec.targets = {Module::kQ, Module::kV, Module::kO, Module::kUp, Module::kDown, Module::kLmHead};
   const AdapterHandle adapter = engine.Create(spec);
   Loss loss;
   for (int i = 0; i < 2; ++i) {

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "engine/fault.h"
+#include "engine/loss_fields.h"
 #include "fault_check.h"
 #include "harness.h"
 
@@ -330,37 +331,49 @@ class Inputs {
     for (int m = 0; m < kLayerModuleCount; ++m) {
       if (Int(0, 3) != 0) spec.targets.push_back(static_cast<Module>(m));
     }
+    if (Int(0, 2) == 0) spec.targets.push_back(Module::kLmHead);
     if (spec.targets.empty()) spec.targets.push_back(Module::kV);
     spec.seed = static_cast<uint64_t>(Int(0, 1 << 30)) << 20 | static_cast<uint64_t>(Int(0, 999));
     return spec;
   }
-  Loss AnyLoss() {
+  static Loss LossNamed(LossName name) {
     Loss loss;
-    loss.name = static_cast<LossName>(Int(0, 2));
-    if (loss.name == LossName::kPpo) {
+    loss.name = name;
+    if (FieldsOf(name).clip) {
       loss.clip_low = 0.8;
       loss.clip_high = 1.2;
     }
+    if (FieldsOf(name).beta) loss.beta = 0.1;
     return loss;
   }
-  Datum OneDatum(const Loss& loss, int prompt, const std::vector<int>& branches) {
+  Loss AnyLoss() { return LossNamed(static_cast<LossName>(Int(0, kLossCount - 1))); }
+  // `k` targets per token; 0 = any number that the loss takes.
+  Datum OneDatum(const Loss& loss, int prompt, const std::vector<int>& branches, int k = 0) {
     Datum datum;
     datum.prompt = Tokens(prompt);
     for (int length : branches) {
       Branch branch;
       branch.tokens = Tokens(length);
-      std::vector<float> weights(length), recorded(length);
-      for (float& w : weights) w = Int(0, 5) == 0 ? 0.0f : Float(-1.5f, 1.5f);
-      for (float& q : recorded) q = Float(-6.0f, -1.0f);
-      if (loss.name == LossName::kCrossEntropy) {
-        branch.weights = weights;
-      } else {
-        branch.advantages = weights;
-        branch.logprobs = recorded;
-      }
+      const bool one = FieldsOf(loss.name).mask || Int(0, 3) != 0;
+      FillBranch(loss.name, k != 0 ? k : one ? 1 : Int(2, 4), &branch);
       datum.branches.push_back(std::move(branch));
     }
     return datum;
+  }
+  // The numbers that the loss takes, for `k` targets per token (1: the tokens themselves).
+  void FillBranch(LossName name, int k, Branch* branch) {
+    const LossFields& fields = FieldsOf(name);
+    const size_t count = branch->tokens.size() * k;
+    if (k != 1) branch->targets = Tokens(static_cast<int>(count));
+    std::vector<float> weights(count), recorded(count), mask(count);
+    for (float& w : weights) w = Int(0, 5) == 0 ? 0.0f : Float(-1.5f, 1.5f);
+    for (float& q : recorded) q = Float(-6.0f, -1.0f);
+    for (float& m : mask) m = Int(0, 3) == 0 ? 0.0f : 1.0f;
+    if (fields.weights) branch->weights = weights;
+    if (fields.gradients) branch->gradients = weights;
+    if (fields.advantages) branch->advantages = weights;
+    if (fields.advantages) branch->logprobs = recorded;
+    if (fields.mask) branch->mask = mask;
   }
   Datum AnyDatum(const Loss& loss) {
     std::vector<int> branches(Int(1, 3));

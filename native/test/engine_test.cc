@@ -81,7 +81,7 @@ TEST(engine_refuses_bad_specs) {
   CHECK_FAULT(engine.Create(spec), FaultCode::kInvalidArgument, "targets");
   spec.targets = {Module::kQ, Module::kQ};
   CHECK_FAULT(engine.Create(spec), FaultCode::kInvalidArgument, "targets");
-  spec.targets = {Module::kLmHead};
+  spec.targets = {Module::kLmHead, Module::kQ};
   CHECK_FAULT(engine.Create(spec), FaultCode::kInvalidArgument, "lm_head");
 }
 

@@ -14,7 +14,7 @@ AdapterSpec FullSpec(uint64_t seed = 17) {
   AdapterSpec spec;
   spec.rank = 5;
   spec.alpha = 9;
-  for (int m = 0; m < kLayerModuleCount; ++m) spec.targets.push_back(static_cast<Module>(m));
+  for (int m = 0; m < kModuleCount; ++m) spec.targets.push_back(static_cast<Module>(m));
   spec.seed = seed;
   return spec;
 }
@@ -98,7 +98,8 @@ TEST(trainer_recomputation_changes_nothing) {
 TEST(trainer_kernel_paths_and_threads_change_nothing) {
   Inputs inputs(34);
   for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
-    const Loss loss = inputs.AnyLoss();
+    const Loss loss =
+        Inputs::LossNamed(base.tied ? LossName::kGspo : LossName::kImportanceSampling);
     const std::vector<Datum> datums = inputs.Datums(loss, 5);
     EngineOptions options = SmallOptions();
     options.kernels = "reference";
@@ -124,7 +125,7 @@ TEST(trainer_group_values_equal_separate_sequences) {
     for (int prompt : {1, 2, 63, 64, 65, 66, 128, 129, 150}) {
       Loss loss;
       loss.name = LossName::kImportanceSampling;
-      const Datum group = inputs.OneDatum(loss, prompt, {3, 1, 70, 12});
+      const Datum group = inputs.OneDatum(loss, prompt, {3, 1, 70, 12}, 1);
       std::vector<Datum> separate;
       for (const Branch& branch : group.branches) separate.push_back({group.prompt, {branch}});
       const ForwardBackwardResult grouped = engine.Forward(adapter, loss, {group}).Get();

@@ -279,37 +279,149 @@ TEST(gradient_of_head_with_several_targets) {
             differences([&](const Doubles& at) { return dot(logprobs(at), c); }, widened(x)));
 }
 
+TEST(gradient_of_head_with_an_adapter) {
+  const size_t rows = 3, d = 6, vocab = 11, rank = 2;
+  const float scale = 1.25f;
+  Random random(7);
+  const Floats x = randomMatrix(random, rows, d, d), w = randomMatrix(random, vocab, d, d);
+  const Floats a = randomMatrix(random, rank, d, d), b = randomMatrix(random, vocab, rank, rank);
+  const std::vector<size_t> offsets{0, 1, 3, 4};
+  const std::vector<int32_t> targets{7, 2, 9, 10};
+  const Floats c = randomMatrix(random, 1, targets.size(), targets.size());
+  // The parameters in one vector: x, A, B.
+  const auto logprobs = [&](const Doubles& at) {
+    const double* pa = at.data() + rows * d;
+    const double* pb = pa + rank * d;
+    Doubles result;
+    for (size_t r = 0; r < rows; ++r) {
+      Doubles logits(vocab), u(rank);
+      double total = 0;
+      for (size_t j = 0; j < rank; ++j) {
+        for (size_t i = 0; i < d; ++i) u[j] += pa[j * d + i] * at[r * d + i];
+      }
+      for (size_t v = 0; v < vocab; ++v) {
+        for (size_t i = 0; i < d; ++i) logits[v] += at[r * d + i] * w[v * d + i];
+        for (size_t j = 0; j < rank; ++j) logits[v] += scale * pb[v * rank + j] * u[j];
+        total += std::exp(logits[v]);
+      }
+      for (size_t t = offsets[r]; t < offsets[r + 1]; ++t) {
+        result.push_back(logits[static_cast<size_t>(targets[t])] - std::log(total));
+      }
+    }
+    return result;
+  };
+  const Floats panels = packed(reference(), poolOf(1), w, d, vocab, d);
+  const Floats panelsT = packedTransposed(reference(), poolOf(1), w, d, vocab, d);
+  Floats at(a.size()), bt(b.size()), gradA(a.size()), gradB(b.size());
+  reference().transpose(poolOf(1), {a.data(), rank, d, at.data()});
+  reference().transpose(poolOf(1), {b.data(), vocab, rank, bt.data()});
+  const kernels::HeadLora lora{0,         rows,     rank,     scale,        at.data(),
+                               bt.data(), a.data(), b.data(), gradA.data(), gradB.data()};
+  Floats lse(rows), lp(targets.size()), dx(x.size()), u(rows * rank), du(rows * rank);
+  kernels::HeadArgs args;
+  args.x = x.data();
+  args.ldx = d;
+  args.rows = rows;
+  args.weight = {panels.data(), vocab, d, nullptr};
+  args.lse = lse.data();
+  args.targetOffsets = offsets.data();
+  args.targets = targets.data();
+  args.logprobs = lp.data();
+  args.lora = &lora;
+  args.loraCount = 1;
+  args.u = u.data();
+  args.ldu = rank;
+  reference().head(poolOf(1), args);
+  const Doubles all = widened(joined(joined(x, a), b));
+  checkNear("logprobs", lp, logprobs(all));
+  kernels::HeadBackwardArgs back;
+  back.x = x.data();
+  back.ldx = d;
+  back.rows = rows;
+  back.weight = args.weight;
+  back.weightTransposed = {panelsT.data(), d, vocab, nullptr};
+  back.lse = lse.data();
+  back.targetOffsets = offsets.data();
+  back.targets = targets.data();
+  back.c = c.data();
+  back.dx = dx.data();
+  back.lddx = d;
+  back.lora = &lora;
+  back.loraCount = 1;
+  back.u = u.data();
+  back.ldu = rank;
+  back.du = du.data();
+  back.lddu = rank;
+  reference().headBackward(poolOf(1), back);
+  checkNear("dx, dA, dB", joined(joined(dx, gradA), gradB),
+            differences([&](const Doubles& p) { return dot(logprobs(p), c); }, all));
+}
+
+// Each loss as its definition says, in double. What a definition holds constant in the gradient
+// (the clipped ratio of cispo, gspo's ratio but for its own token) is held at the point itself.
 TEST(gradient_of_losses) {
-  for (kernels::LossKind kind : {kernels::LossKind::crossEntropy,
-                                 kernels::LossKind::importanceSampling, kernels::LossKind::ppo}) {
-    const Floats lp = [] {
-      Floats x(6);
-      for (size_t i = 0; i < 6; ++i) x[i] = -1.0f - 0.2f * static_cast<float>(i);
-      return x;
-    }();
-    Floats q(6, -1.45f), w(6), c(6);
-    for (size_t i = 0; i < 6; ++i) w[i] = i % 2 ? 0.7f : -1.3f;
+  using kernels::LossKind;
+  constexpr size_t kCount = 6;
+  const double low = 0.8, high = 1.2, beta = 0.3;
+  Floats lp(kCount), q(kCount, -1.45f), w(kCount), mask(kCount), c(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    lp[i] = -1.0f - 0.2f * static_cast<float>(i);
+    w[i] = i % 2 ? 0.7f : -1.3f;
+    mask[i] = i == 1 ? 0.0f : 1.0f;
+  }
+  const Doubles point = widened(lp);
+  const auto clip = [&](double ratio) { return std::min(std::max(ratio, low), high); };
+  const auto sequence_ratio = [&] {
+    double sum = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+      if (mask[i] != 0) sum += point[i] - static_cast<double>(q[i]);
+    }
+    return std::exp(sum / (kCount - 1));
+  }();
+  for (LossKind kind : {LossKind::crossEntropy, LossKind::importanceSampling, LossKind::ppo,
+                        LossKind::cispo, LossKind::dro, LossKind::gspo, LossKind::givenGradient}) {
     const auto total = [&](const Doubles& at) {
       double sum = 0;
-      for (size_t i = 0; i < 6; ++i) {
-        const double ratio = std::exp(at[i] - static_cast<double>(q[i]));
-        if (kind == kernels::LossKind::crossEntropy) sum -= at[i] * w[i];
-        if (kind == kernels::LossKind::importanceSampling) sum -= ratio * w[i];
-        if (kind == kernels::LossKind::ppo) {
-          const double clipped = std::min(std::max(ratio, 0.8), 1.2);
-          sum -= std::min(ratio * w[i], clipped * w[i]);
+      for (size_t i = 0; i < kCount; ++i) {
+        const double distance = at[i] - static_cast<double>(q[i]), ratio = std::exp(distance);
+        switch (kind) {
+          case LossKind::crossEntropy:
+            sum -= at[i] * w[i];
+            break;
+          case LossKind::importanceSampling:
+            sum -= ratio * w[i];
+            break;
+          case LossKind::ppo:
+            sum -= std::min(ratio * w[i], clip(ratio) * w[i]);
+            break;
+          case LossKind::cispo:
+            sum -= clip(std::exp(point[i] - static_cast<double>(q[i]))) * at[i] * w[i];
+            break;
+          case LossKind::dro:
+            sum -= at[i] * w[i] - 0.5 * beta * distance * distance;
+            break;
+          case LossKind::gspo: {
+            const double moved = sequence_ratio * std::exp(at[i] - point[i]);
+            sum -= std::min(moved * w[i], clip(moved) * w[i]);
+            break;
+          }
+          case LossKind::givenGradient:
+            sum += at[i] * w[i];
+            break;
         }
       }
       return sum;
     };
     kernels::LossArgs args;
     args.kind = kind;
-    args.count = 6;
+    args.count = kCount;
     args.logprobs = lp.data();
     args.recorded = q.data();
     args.weights = w.data();
+    args.mask = mask.data();
+    args.beta = static_cast<float>(beta);
     args.c = c.data();
-    CHECK(std::fabs(reference().loss(args) - total(widened(lp))) < 1e-5);
-    checkNear("c", c, differences(total, widened(lp)));
+    CHECK(std::fabs(reference().loss(args) - total(point)) < 1e-5);
+    checkNear("c", c, differences(total, point));
   }
 }

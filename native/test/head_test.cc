@@ -11,11 +11,20 @@ struct HeadCase {
   bool wantLogits;
   size_t odd = 0;
   bool narrow = false;  // bf16 weights in narrow panels
+  // Adapters on the head: a gap of rows without one, then the next adapter's rows, and so on.
+  struct Pair {
+    size_t gap, rows, rank;
+  };
+  std::vector<Pair> lora = {};
+};
+
+struct HeadAdapter {
+  Floats a, b, at, bt, gradA, gradB;
 };
 
 Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   Random random(c.rows + 7 * c.d + 31 * c.vocab);
-  const size_t ldx = c.d + 2, ldl = c.vocab + 3;
+  const size_t ldx = c.d + 2, ldl = c.vocab + 3, ldu = 36;
   Floats x = randomMatrix(random, c.rows, c.d, ldx);
   Floats w = randomMatrix(random, c.vocab, c.d, c.d, 0.3f);
   for (size_t i = 0; c.narrow && i < w.size(); ++i) w[i] = fromBits(bitsOf(w[i]) & 0xFFFF0000u);
@@ -36,6 +45,34 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   Floats lse(c.rows, 5.0f), logits(c.wantLogits ? c.rows * ldl : 0, 6.0f);
   Floats logprobs(targets.size(), 7.0f), gradient(targets.size()), dx(c.rows * ldx, 8.0f);
   for (size_t i = 0; i < targets.size(); ++i) gradient[i] = i % 5 == 4 ? 0.0f : random.normal();
+  std::vector<HeadAdapter> adapters(c.lora.size());
+  std::vector<kernels::HeadLora> lora;
+  Floats u(c.rows * ldu, -5.0f), du(c.rows * ldu, -6.0f);
+  size_t row = 0;
+  for (size_t i = 0; i < c.lora.size(); ++i) {
+    HeadAdapter& adapter = adapters[i];
+    const size_t rank = c.lora[i].rank;
+    adapter.a = randomMatrix(random, rank, c.d, c.d, 0.3f);
+    adapter.b = randomMatrix(random, c.vocab, rank, rank, 0.3f);
+    adapter.at = Floats(adapter.a.size());
+    adapter.bt = Floats(adapter.b.size());
+    table.transpose(pool, {adapter.a.data(), rank, c.d, adapter.at.data()});
+    table.transpose(pool, {adapter.b.data(), c.vocab, rank, adapter.bt.data()});
+    adapter.gradA = randomMatrix(random, rank, c.d, c.d);
+    adapter.gradB = randomMatrix(random, c.vocab, rank, rank);
+    kernels::HeadLora segment;
+    segment.rowBegin = row + c.lora[i].gap;
+    segment.rowEnd = row = segment.rowBegin + c.lora[i].rows;
+    segment.rank = rank;
+    segment.scale = 0.5f + random.uniform();
+    segment.at = adapter.at.data();
+    segment.bt = adapter.bt.data();
+    segment.a = adapter.a.data();
+    segment.b = adapter.b.data();
+    segment.gradA = adapter.gradA.data();
+    segment.gradB = adapter.gradB.data();
+    lora.push_back(segment);
+  }
   kernels::HeadArgs args;
   args.x = x.data();
   args.ldx = ldx;
@@ -44,6 +81,10 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   args.weight.dOut = c.vocab;
   args.weight.dIn = c.d;
   args.lse = lse.data();
+  args.lora = lora.data();
+  args.loraCount = lora.size();
+  args.u = u.data();
+  args.ldu = ldu;
   args.logits = c.wantLogits ? logits.data() : nullptr;
   args.ldlogits = ldl;
   args.targetOffsets = offsets.data();
@@ -73,8 +114,18 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   back.c = gradient.data();
   back.dx = dx.data();
   back.lddx = ldx;
+  back.lora = lora.data();
+  back.loraCount = lora.size();
+  back.u = u.data();
+  back.ldu = ldu;
+  back.du = du.data();
+  back.lddu = ldu;
   table.headBackward(pool, back);
-  return joined(joined(lse, logits), joined(logprobs, dx));
+  Floats all = joined(joined(lse, logits), joined(logprobs, dx));
+  for (const HeadAdapter& adapter : adapters) {
+    all = joined(all, joined(adapter.gradA, adapter.gradB));
+  }
+  return joined(all, joined(u, du));
 }
 
 }  // namespace
@@ -96,6 +147,23 @@ TEST(head_equals_the_reference_forward_and_backward) {
   for (const HeadCase& c : cases) {
     checkAgainstReference(
         "head " + std::to_string(c.rows) + "x" + std::to_string(c.d) + "x" +
+            std::to_string(c.vocab),
+        [&](const KernelTable& table, ThreadPool& pool) { return runHead(table, pool, c); });
+  }
+}
+
+TEST(head_with_adapters_equals_the_reference) {
+  const HeadCase cases[] = {
+      {1, 8, 5, 1, true, 0, false, {{0, 1, 1}}},
+      {3, 16, 513, 1, true, 0, false, {{1, 1, 16}}},
+      {70, 24, 530, 1, false, 0, true, {{0, 60, 4}, {0, 10, 33}}},
+      {150, 40, 4700, 3, false, 0, false, {{3, 40, 8}, {0, 1, 3}, {2, 90, 16}, {5, 2, 5}}},
+      {9, 16, 1100, 0, true, 0, false, {{0, 9, 2}}},
+      {40, 16, 700, 2, true, 60, false, {{1, 30, 7}}},
+  };
+  for (const HeadCase& c : cases) {
+    checkAgainstReference(
+        "head with adapters " + std::to_string(c.rows) + "x" + std::to_string(c.d) + "x" +
             std::to_string(c.vocab),
         [&](const KernelTable& table, ThreadPool& pool) { return runHead(table, pool, c); });
   }

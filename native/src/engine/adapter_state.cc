@@ -139,11 +139,8 @@ void ValidateSpec(const AdapterSpec& spec) {
   for (Module module : spec.targets) {
     const int id = static_cast<int>(module);
     if (id < 0 || id >= kModuleCount) refuse("targets: unknown module " + std::to_string(id));
-    if (module == Module::kLmHead) {
-      refuse("targets: lm_head is not supported; use q, k, v, o, gate, up, down");
-    }
     if (id == previous) refuse(std::string("targets: ") + ModuleName(module) + " is listed twice");
-    if (id < previous) refuse("targets: expected the order q, k, v, o, gate, up, down");
+    if (id < previous) refuse("targets: expected the order q, k, v, o, gate, up, down, lm_head");
     previous = id;
   }
 }

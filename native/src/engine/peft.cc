@@ -204,10 +204,21 @@ PeftConfig ReadPeftConfig(const std::string& path, uint64_t seed) {
 
 using Places = std::map<Place, const SafetensorsEntry*>;
 
+// Copies of the base's own weights, which PEFT adds of its own accord where lm_head is a target.
+bool IsBaseCopy(const std::string& key) {
+  return key == "base_model.model.lm_head.base_layer.weight" ||
+         key == "base_model.model.model.embed_tokens.weight";
+}
+
 Places MatchKeys(const SafetensorsFile& file, int layers) {
   Places places;
   for (const SafetensorsEntry& entry : file.entries()) {
     const auto place = ParseKey(entry.name, layers);
+    if (!place && IsBaseCopy(entry.name)) {
+      Invalid(file.path(), "key \"" + entry.name +
+                               "\" is a copy of the base's weights, which an adapter does not "
+                               "carry; save it with save_embedding_layers=False");
+    }
     if (!place) {
       Invalid(file.path(), "key \"" + entry.name +
                                "\" matches no module of this base; expected names like "

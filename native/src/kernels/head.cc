@@ -1,6 +1,7 @@
 #include "kernels/path.h"
 //
 #include "kernels/gemm.h"
+#include "kernels/lora_gradient.h"
 #include "kernels/path_table.h"
 
 namespace hotbed::kernels::HOTBED_PATH {
@@ -31,6 +32,59 @@ void tileLogits(const float* x, size_t ldx, const PackedLinear& weight, size_t r
   g.finish = weight.bias ? Finish::bias : Finish::store;
   g.bias = weight.bias ? weight.bias + begin : nullptr;
   gemmPanels(g, 0, divideUp(width, 16));
+}
+
+// u = chain(A x) of all rows that have an adapter (N5).
+void shrink(ThreadPool& pool, const HeadArgs& args) {
+  const auto rows = [&](const HeadLora& lora, size_t begin, size_t end) {
+    FloatEnvironment environment;
+    Gemm g;
+    g.m = end - begin;
+    g.n = lora.rank;
+    g.k = args.weight.dIn;
+    g.a = args.x + begin * args.ldx;
+    g.am = args.ldx;
+    g.b = lora.at;
+    g.ldb = lora.rank;
+    g.c = args.u + begin * args.ldu;
+    g.ldc = args.ldu;
+    gemmRows(g);
+  };
+  const size_t blocks = divideUp(args.rows, kForwardRows);
+  pool.forEach(blocks, [&](size_t block, size_t) {
+    const size_t rowBegin = args.rows * block / blocks;
+    const size_t rowEnd = args.rows * (block + 1) / blocks;
+    for (size_t s = 0; s < args.loraCount; ++s) {
+      const size_t begin = maxSize(args.lora[s].rowBegin, rowBegin);
+      const size_t end = minSize(args.lora[s].rowEnd, rowEnd);
+      if (begin < end) rows(args.lora[s], begin, end);
+    }
+  });
+}
+
+// The adapters' part of the logits of rows [rowBegin, rowEnd) and one tile, onto c (N5).
+template <class Args>
+void addDelta(const Args& args, size_t rowBegin, size_t rowEnd, size_t tile, float* c, size_t ldc) {
+  const size_t vocab = args.weight.dOut;
+  for (size_t s = 0; s < args.loraCount; ++s) {
+    const HeadLora& lora = args.lora[s];
+    const size_t begin = maxSize(lora.rowBegin, rowBegin);
+    const size_t end = minSize(lora.rowEnd, rowEnd);
+    if (begin >= end) continue;
+    Gemm g;
+    g.m = end - begin;
+    g.n = minSize(kVocabTile, vocab - tile * kVocabTile);
+    g.k = lora.rank;
+    g.a = args.u + begin * args.ldu;
+    g.am = args.ldu;
+    g.b = lora.bt + tile * kVocabTile;
+    g.ldb = vocab;
+    g.c = c + (begin - rowBegin) * ldc;
+    g.ldc = ldc;
+    g.finish = Finish::scaledAdd;
+    g.s = lora.scale;
+    gemmRows(g);
+  }
 }
 
 // max and tree16 of exp(l - max) over one tile of one row.
@@ -107,6 +161,119 @@ void tileGradient(const HeadBackwardArgs& args, size_t row, size_t tile, float* 
   }
 }
 
+// The adapters' part of the backward pass over one block of rows: du and gradB slab by slab, then
+// dx and gradA.
+struct HeadLoraBlock {
+  const HeadBackwardArgs& args;
+  size_t rowBegin;
+  size_t rowEnd;
+  size_t rank;  // the largest
+  float* su;    // [rows of the block, rank]
+
+  // body(lora, begin, end) for each adapter's rows of [from, to), ascending.
+  template <class Body>
+  void forEachPart(size_t from, size_t to, const Body& body) const {
+    for (size_t s = 0; s < args.loraCount; ++s) {
+      const size_t begin = maxSize(args.lora[s].rowBegin, from);
+      const size_t end = minSize(args.lora[s].rowEnd, to);
+      if (begin < end) body(args.lora[s], begin, end);
+    }
+  }
+
+  void scaleU() const {
+    FloatEnvironment environment;
+    forEachPart(rowBegin, rowEnd, [&](const HeadLora& lora, size_t begin, size_t end) {
+      const V16 scale = set1(lora.scale);
+      for (size_t row = begin; row < end; ++row) {
+        for (size_t j = 0; j < lora.rank; j += 16) {
+          const size_t lanes = minSize(16, lora.rank - j);
+          store(su + (row - rowBegin) * rank + j,
+                mul(scale, load(args.u + row * args.ldu + j, lanes)), lanes);
+        }
+      }
+    });
+  }
+
+  // dlogits of ids [firstId, firstId + ids) of the block's rows: du's chains go on over the ids,
+  // gradB's of these ids over the rows.
+  void carrySlab(ThreadPool& pool, const float* slab, size_t slabWidth, size_t firstId,
+                 size_t ids) const {
+    if (args.loraCount == 0) return;
+    const size_t rowParts = divideUp(rowEnd - rowBegin, kForwardRows / 2);
+    const size_t idParts = divideUp(ids, kGradientColumns);
+    pool.forEach(rowParts + idParts, [&](size_t task, size_t worker) {
+      if (task < rowParts) {
+        const size_t from = rowBegin + (rowEnd - rowBegin) * task / rowParts;
+        const size_t to = rowBegin + (rowEnd - rowBegin) * (task + 1) / rowParts;
+        forEachPart(from, to, [&](const HeadLora& lora, size_t begin, size_t end) {
+          Gemm g;
+          g.m = end - begin;
+          g.n = lora.rank;
+          g.k = ids;
+          g.a = slab + (begin - rowBegin) * slabWidth;
+          g.am = slabWidth;
+          g.b = lora.b + firstId * lora.rank;
+          g.ldb = lora.rank;
+          g.c = args.du + begin * args.lddu;
+          g.ldc = args.lddu;
+          g.finish = firstId == 0 ? Finish::store : Finish::carry;
+          gemmRows(g);
+        });
+        return;
+      }
+      const size_t id = (task - rowParts) * kGradientColumns;
+      const size_t width = minSize(kGradientColumns, ids - id);
+      float* turned =
+          static_cast<float*>(pool.scratch(worker, kGradientColumns * rank * sizeof(float)));
+      forEachPart(rowBegin, rowEnd, [&](const HeadLora& lora, size_t begin, size_t end) {
+        if (!lora.gradB) return;
+        carryGradB(end - begin, lora.rank, width, slab + (begin - rowBegin) * slabWidth + id,
+                   slabWidth, su + (begin - rowBegin) * rank, rank,
+                   lora.gradB + (firstId + id) * lora.rank, turned);
+      });
+    });
+  }
+
+  void finish(ThreadPool& pool) const {
+    if (args.loraCount == 0) return;
+    const size_t d = args.weight.dIn;
+    {
+      FloatEnvironment environment;
+      forEachPart(rowBegin, rowEnd, [&](const HeadLora& lora, size_t begin, size_t end) {
+        const V16 scale = set1(lora.scale);
+        for (size_t row = begin; row < end; ++row) {
+          float* du = args.du + row * args.lddu;
+          for (size_t j = 0; j < lora.rank; j += 16) {
+            const size_t lanes = minSize(16, lora.rank - j);
+            store(du + j, mul(scale, load(du + j, lanes)), lanes);
+          }
+        }
+      });
+    }
+    pool.forEach(divideUp(d, kGradientColumns), [&](size_t task, size_t) {
+      const size_t column = task * kGradientColumns;
+      const size_t width = minSize(kGradientColumns, d - column);
+      forEachPart(rowBegin, rowEnd, [&](const HeadLora& lora, size_t begin, size_t end) {
+        Gemm g;
+        g.m = end - begin;
+        g.n = width;
+        g.k = lora.rank;
+        g.a = args.du + begin * args.lddu;
+        g.am = args.lddu;
+        g.b = lora.a + column;
+        g.ldb = d;
+        g.c = args.dx + begin * args.lddx + column;
+        g.ldc = args.lddx;
+        g.finish = Finish::addTo;
+        gemmRows(g);
+        if (!lora.gradA) return;
+        carryGradA(end - begin, lora.rank, width, args.du + begin * args.lddu, args.lddu,
+                   args.x + begin * args.ldx + column, args.ldx, lora.gradA + column, d);
+      });
+    });
+  }
+};
+
 }  // namespace
 
 void head(ThreadPool& pool, const HeadArgs& args) {
@@ -115,6 +282,7 @@ void head(ThreadPool& pool, const HeadArgs& args) {
   const size_t tiles = divideUp(vocab, kVocabTile);
   if (rows == 0) return;
   const size_t rowBlocks = divideUp(rows, kForwardRows);
+  if (args.loraCount != 0) shrink(pool, args);
   float* maxima = static_cast<float*>(pool.shared(2 * tiles * rows * sizeof(float)));
   float* sums = maxima + tiles * rows;
   const size_t scratchBytes = kForwardRows * kVocabTile * sizeof(float);
@@ -130,6 +298,7 @@ void head(ThreadPool& pool, const HeadArgs& args) {
                            : static_cast<float*>(pool.scratch(worker, scratchBytes));
     const size_t ldc = args.logits ? args.ldlogits : kVocabTile;
     tileLogits(args.x, args.ldx, args.weight, rowBegin, rowEnd, tile, c, ldc);
+    addDelta(args, rowBegin, rowEnd, tile, c, ldc);
     for (size_t row = rowBegin; row < rowEnd; ++row) {
       const float* logits = c + (row - rowBegin) * ldc;
       tilePartial(logits, width, maxima[tile * rows + row], sums[tile * rows + row]);
@@ -160,10 +329,16 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
   const size_t tiles = divideUp(vocab, kVocabTile);
   const size_t slabWidth = minSize(kSlabTiles, tiles) * kVocabTile + kSlabPadding;
   const size_t blockRows = minSize(kBackwardRows, args.rows);
-  float* slab = static_cast<float*>(pool.shared(blockRows * slabWidth * sizeof(float)));
+  size_t rank = 0;
+  for (size_t s = 0; s < args.loraCount; ++s) rank = maxSize(rank, args.lora[s].rank);
+  float* slab = static_cast<float*>(pool.shared(blockRows * (slabWidth + rank) * sizeof(float)));
+  float* su = slab + blockRows * slabWidth;  // s*u of the block's rows
+  if (args.loraCount != 0) pool.reserveScratch(kGradientColumns * rank * sizeof(float));
   for (size_t rowBegin = 0; rowBegin < args.rows; rowBegin += kBackwardRows) {
     const size_t rowEnd = minSize(rowBegin + kBackwardRows, args.rows);
     const size_t rowParts = divideUp(rowEnd - rowBegin, kForwardRows / 2);
+    HeadLoraBlock lora{args, rowBegin, rowEnd, rank, su};
+    lora.scaleU();
     for (size_t firstTile = 0; firstTile < tiles; firstTile += kSlabTiles) {
       const size_t slabTiles = minSize(kSlabTiles, tiles - firstTile);
       const size_t slabIds = minSize(slabTiles * kVocabTile, vocab - firstTile * kVocabTile);
@@ -174,6 +349,7 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
         const size_t to = rowBegin + (rowEnd - rowBegin) * (part + 1) / rowParts;
         float* c = slab + (from - rowBegin) * slabWidth + (tile - firstTile) * kVocabTile;
         tileLogits(args.x, args.ldx, args.weight, from, to, tile, c, slabWidth);
+        addDelta(args, from, to, tile, c, slabWidth);
         for (size_t row = from; row < to; ++row) {
           tileGradient(args, row, tile, c + (row - from) * slabWidth,
                        minSize(kVocabTile, vocab - tile * kVocabTile));
@@ -195,7 +371,9 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
         g.finish = firstTile == 0 ? Finish::store : Finish::carry;
         gemmPanels(g, groups * part / parts * 2, minSize(columns, groups * (part + 1) / parts * 2));
       });
+      lora.carrySlab(pool, slab, slabWidth, firstTile * kVocabTile, slabIds);
     }
+    lora.finish(pool);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/path.h"
 //
 #include "kernels/gemm.h"
+#include "kernels/lora_gradient.h"
 #include "kernels/path_table.h"
 #include "kernels/philox.h"
 
@@ -8,9 +9,7 @@ namespace hotbed::kernels::HOTBED_PATH {
 
 namespace {
 
-constexpr size_t kRowsPerTask = 28;     // two register tiles of the widest path
-constexpr size_t kTurnedRows = 32;      // fewer rows do not pay for turning a block of gradB
-constexpr size_t kColumnsPerTask = 64;  // of a gradient tensor
+constexpr size_t kRowsPerTask = 28;  // two register tiles of the widest path
 
 // Runs body(segment, rowBegin, rowEnd) over all segments' rows, cut into blocks; as one task when
 // the work is small.
@@ -251,59 +250,27 @@ void loraBackward(ThreadPool& pool, const LoraBackwardArgs& args) {
   if (!gradients) return;
   // One owner per block of a tensor's columns (A) or rows (B); it takes the segments in order, so
   // segments of the same adapter continue one chain.
-  const size_t blocksA = divideUp(args.dIn, kColumnsPerTask);
-  const size_t blocksB = divideUp(args.dOut, kColumnsPerTask);
-  const size_t turnedBytes = kColumnsPerTask * rank * sizeof(float);
+  const size_t blocksA = divideUp(args.dIn, kGradientColumns);
+  const size_t blocksB = divideUp(args.dOut, kGradientColumns);
+  const size_t turnedBytes = kGradientColumns * rank * sizeof(float);
   pool.reserveScratch(turnedBytes);
   const auto body = [&](size_t task, size_t worker) {
     const bool isA = task < blocksA;
-    const size_t begin = (isA ? task : task - blocksA) * kColumnsPerTask;
-    const size_t width = minSize(kColumnsPerTask, (isA ? args.dIn : args.dOut) - begin);
+    const size_t begin = (isA ? task : task - blocksA) * kGradientColumns;
+    const size_t width = minSize(kGradientColumns, (isA ? args.dIn : args.dOut) - begin);
     for (size_t s = 0; s < args.segmentCount; ++s) {
       const LoraBackwardSegment& segment = args.segments[s];
       if (!segment.gradA || segment.rowBegin == segment.rowEnd) continue;
-      Gemm g;
-      g.k = segment.rowEnd - segment.rowBegin;
-      g.am = 1;
-      g.finish = Finish::carry;
+      const size_t count = segment.rowEnd - segment.rowBegin;
       if (isA) {
-        g.m = segment.rank;
-        g.n = width;
-        g.a = args.du + segment.rowBegin * args.lddu;
-        g.ak = args.lddu;
-        g.b = args.x + segment.rowBegin * args.ldx + begin;
-        g.ldb = args.ldx;
-        g.c = segment.gradA + begin;
-        g.ldc = args.dIn;
-        gemmRows(g);
+        carryGradA(count, segment.rank, width, args.du + segment.rowBegin * args.lddu, args.lddu,
+                   args.x + segment.rowBegin * args.ldx + begin, args.ldx, segment.gradA + begin,
+                   args.dIn);
       } else {
-        g.m = width;
-        g.n = segment.rank;
-        g.a = args.dy + segment.rowBegin * args.lddy + begin;
-        g.ak = args.lddy;
-        g.b = su + segment.rowBegin * rank;
-        g.ldb = rank;
-        g.c = segment.gradB + begin * segment.rank;
-        g.ldc = segment.rank;
-        if (segment.rank % 16 == 0 || g.k < kTurnedRows) {
-          gemmRows(g);
-          continue;
-        }
-        // With B's rows as lanes (contiguous in dy) other ranks fill them too; the block of the
-        // gradient is turned on the way in and out.
-        float* turned = static_cast<float*>(pool.scratch(worker, turnedBytes));
-        transposeBlock(g.c, segment.rank, width, segment.rank, turned, width);
-        Gemm t = g;
-        t.m = segment.rank;
-        t.n = width;
-        t.a = g.b;
-        t.ak = rank;
-        t.b = g.a;
-        t.ldb = args.lddy;
-        t.c = turned;
-        t.ldc = width;
-        gemmRows(t);
-        transposeBlock(turned, width, segment.rank, width, g.c, segment.rank);
+        carryGradB(count, segment.rank, width, args.dy + segment.rowBegin * args.lddy + begin,
+                   args.lddy, su + segment.rowBegin * rank, rank,
+                   segment.gradB + begin * segment.rank,
+                   static_cast<float*>(pool.scratch(worker, turnedBytes)));
       }
     }
   };
