@@ -308,6 +308,8 @@ TEST(peft_import_refuses_what_it_would_have_to_drop) {
   refuse("\"r\":2", "\"r\":100000", "\"r\" must be");
   refuse("\"r\":2,", "", "\"r\" is missing");
   refuse("\"lora_alpha\":8,", "", "\"lora_alpha\" is missing");
+  refuse("\"lora_alpha\":8", "\"lora_alpha\":1e300",
+         "adapter_config.json: the adapter is refused: alpha");
   refuse("\"LORA\"", "\"LOHA\"", "\"peft_type\"");
   refuse("[\"q_proj\"]", "[\"q_proj\",\"v_proj\"]", "names \"v_proj\"");
   CHECK_FAULT(ImportPeft("/nowhere", TinyConfig(), 1), FaultCode::kInvalidFile, "does not exist");

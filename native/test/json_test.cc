@@ -43,6 +43,10 @@ TEST(json_refuses_what_it_cannot_mean) {
   refuse("\"\xf4\x90\x80\x80\"", "invalid UTF-8");
   refuse("\"\xe2\x82\"", "invalid UTF-8");
   refuse(std::string(100, '['), "nested deeper");
+  // A few megabytes of document must not become gigabytes of values.
+  std::string many = "[0";
+  for (int i = 0; i < (1 << 22); ++i) many += ",0";
+  refuse(many + "]", "more than 4194304 values");
 }
 
 TEST(json_writes_numbers_as_ecmascript_does) {

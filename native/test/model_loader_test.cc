@@ -118,6 +118,14 @@ TEST(config_names_the_field_that_is_wrong) {
   RefuseConfig("\"eos_token_id\":2", "\"eos_token_id\":[2,40]", invalid, "\"eos_token_id\"");
   RefuseConfig("\"tie_word_embeddings\":true", "\"tie_word_embeddings\":1", invalid,
                "\"tie_word_embeddings\"");
+  RefuseConfig("\"max_position_embeddings\":64", "\"max_position_embeddings\":1048577", invalid,
+               "\"max_position_embeddings\" must be an integer from 1 to 1048576");
+  RefuseConfig(kRopeTheta, "\"rope_theta\":0.5", invalid, "\"rope_theta\" must be from 1");
+  RefuseConfig(kRopeTheta, "\"rope_theta\":1e300", invalid, "\"rope_theta\" must be from 1");
+  RefuseConfig(kRopeTheta, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}", invalid,
+               "\"rope_scaling.factor\" must be from 1");
+  RefuseConfig("LlamaForCausalLM", std::string(100000, 'x'), FaultCode::kUnsupportedModel,
+               "supported are LlamaForCausalLM");
   CHECK_FAULT(ReadWith("[]"), invalid, "expected a JSON object");
   CHECK_FAULT(ReadModelConfig("/nowhere"), invalid, "does not exist");
   const TemporaryFolder empty;
@@ -189,6 +197,7 @@ TEST(weights_load_from_one_file_and_from_shards_alike) {
   refuse("a.safetensors", "b.safetensors", "is not in b.safetensors");
   refuse("a.safetensors", "../a.safetensors", "not a plain file name");
   refuse("a.safetensors", "c.safetensors", "c.safetensors: cannot open");
+  refuse("a.safetensors", std::string(300, 'x'), "cannot open: File name too long");
   refuse("\"model.norm.weight\":\"b.safetensors\"", "\"x\":\"b.safetensors\"", "\"x\" is not in");
 }
 

@@ -42,18 +42,9 @@ std::string PadToEight(std::string text) {
   return text;
 }
 
-// The four buffers of a state under the prefixes of their tensor names; ascending, with the header
-// tensor's place between the first and the second.
-struct Section {
-  const char* prefix;
-  float* values;
-};
-std::vector<Section> SectionsOf(AdapterState& state) {
-  return {{"gradient.", state.gradient.data()},
-          {"m.", state.m.data()},
-          {"v.", state.v.data()},
-          {"weight.", state.weights->values.data()}};
-}
+// Prefixes of the tensor names of a state's four buffers; ascending, with the header tensor's place
+// between the first and the second.
+constexpr const char* kSections[] = {"gradient.", "m.", "v.", "weight."};
 
 // The members of one object that must be exactly these.
 class Members {
@@ -110,8 +101,8 @@ AdapterSpec ReadSpec(const std::string& path, const Members& members) {
   return spec;
 }
 
-void ReadTensor(const SafetensorsFile& file, const std::string& name, const AdapterTensor& tensor,
-                float* values) {
+const SafetensorsEntry& EntryOf(const SafetensorsFile& file, const std::string& name,
+                                const AdapterTensor& tensor) {
   const SafetensorsEntry* entry = file.Find(name);
   if (entry == nullptr) Invalid(file.path(), "tensor \"" + name + "\" is missing");
   const std::vector<int64_t> expected = {tensor.rows, tensor.cols};
@@ -119,7 +110,7 @@ void ReadTensor(const SafetensorsFile& file, const std::string& name, const Adap
     Invalid(file.path(), "tensor \"" + name + "\": " + entry->dtype + " " +
                              ShapeText(entry->shape) + ", expected F32 " + ShapeText(expected));
   }
-  file.Read(*entry, values + tensor.offset);
+  return *entry;
 }
 
 }  // namespace
@@ -198,25 +189,37 @@ Snapshot ReadSnapshot(const std::string& path, const ModelConfig& config,
                                                       ", but this engine runs " + ours);
     }
   }
-  Snapshot snapshot;
+  const AdapterSpec spec = ReadSpec(path, spec_members);
   try {
-    snapshot.state = ZeroAdapterState(config, ReadSpec(path, spec_members));
+    ValidateSpec(spec);
   } catch (const EngineFault& fault) {
     if (fault.code() != FaultCode::kInvalidArgument) throw;
     Invalid(path, std::string("the snapshot's spec is refused: ") + fault.what());
   }
-  AdapterState& state = *snapshot.state;
-  snapshot.op_index = members.Decimal("opIndex");
-  state.step = members.Decimal("step");
-  const size_t expected = 4 * state.layout->tensors().size() + 1;
-  for (const Section& section : SectionsOf(state)) {
-    for (const AdapterTensor& tensor : state.layout->tensors()) {
-      ReadTensor(file, section.prefix + PeftTensorName(tensor), tensor, section.values);
+  // Everything about names and shapes, before memory is taken for a state.
+  const AdapterLayout layout(config, spec);
+  for (const char* const prefix : kSections) {
+    for (const AdapterTensor& tensor : layout.tensors()) {
+      EntryOf(file, prefix + PeftTensorName(tensor), tensor);
     }
   }
+  const size_t expected = 4 * layout.tensors().size() + 1;
   if (file.entries().size() != expected) {
     Invalid(path, std::to_string(file.entries().size()) + " tensors, expected " +
                       std::to_string(expected));
+  }
+  Snapshot snapshot;
+  snapshot.state = ZeroAdapterState(config, spec);
+  AdapterState& state = *snapshot.state;
+  snapshot.op_index = members.Decimal("opIndex");
+  state.step = members.Decimal("step");
+  float* const sections[] = {state.gradient.data(), state.m.data(), state.v.data(),
+                             state.weights->values.data()};
+  for (size_t i = 0; i < std::size(kSections); ++i) {
+    for (const AdapterTensor& tensor : state.layout->tensors()) {
+      const std::string name = kSections[i] + PeftTensorName(tensor);
+      file.Read(EntryOf(file, name, tensor), sections[i] + tensor.offset);
+    }
   }
   TensorDigests digests;
   if (StateDigest(state, {base_digest, numerics_id, snapshot.op_index}, digests) !=

@@ -54,10 +54,18 @@ inline const char* FaultCodeName(FaultCode code) {
 class EngineFault : public std::runtime_error {
  public:
   EngineFault(FaultCode code, const std::string& message)
-      : std::runtime_error(message), code_(code) {}
+      : std::runtime_error(Shortened(message)), code_(code) {}
   FaultCode code() const { return code_; }
 
  private:
+  // Messages quote what files say, and a damaged file may say a megabyte: both ends are kept, the
+  // path and the reason.
+  static std::string Shortened(const std::string& message) {
+    constexpr size_t kHalf = 1000;
+    if (message.size() <= 2 * kHalf) return message;
+    return message.substr(0, kHalf) + " ... " + message.substr(message.size() - kHalf);
+  }
+
   FaultCode code_;
 };
 

@@ -83,7 +83,8 @@ void SyncFolderOf(const std::string& path) {
 InputFile::InputFile(const std::string& path) : path_(path) {
   descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
-    const bool absent = errno == ENOENT || errno == ENOTDIR;
+    // Names that no file can have come from damaged files that name others.
+    const bool absent = errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG;
     throw EngineFault(absent ? FaultCode::kInvalidFile : FaultCode::kIo,
                       path + ": cannot open: " + ErrorText());
   }

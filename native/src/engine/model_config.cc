@@ -17,7 +17,8 @@ constexpr uint64_t kMostTokenizerBytes = 512u << 20;
 constexpr uint64_t kMostFeatures = 1u << 20;
 constexpr uint64_t kMostLayers = 1u << 12;
 constexpr uint64_t kMostVocabulary = 1u << 24;
-constexpr uint64_t kMostPositions = 1u << 28;
+// Rotary angles are reduced exactly below 2^20 (kernels/rope.cc), and no frequency exceeds 1.
+constexpr uint64_t kMostPositions = 1u << 20;
 
 [[noreturn]] void Invalid(const std::string& path, const std::string& problem) {
   throw EngineFault(FaultCode::kInvalidFile, path + ": " + problem);
@@ -181,6 +182,15 @@ double PositiveNumber(const Fields& fields, const std::string& key) {
   return *value;
 }
 
+// A rotary base or a scaling factor: below 1 a frequency would exceed 1, near the ends of double
+// the tables would hold none.
+double AtLeastOne(const Fields& fields, const std::string& key) {
+  const double value = PositiveNumber(fields, key);
+  if (value < 1 || value > 1e30)
+    Invalid(fields.path(), fields.Name(key) + " must be from 1 to 1e30");
+  return value;
+}
+
 RopeReading ReadRopeObject(const Fields& fields) {
   const std::string& path = fields.path();
   const auto old_name = fields.Text("type");
@@ -192,18 +202,18 @@ RopeReading ReadRopeObject(const Fields& fields) {
   const std::string type = new_name ? *new_name : old_name.value_or("default");
   RopeReading reading;
   std::vector<std::string> known = {"type", "rope_type", "rope_theta", "partial_rotary_factor"};
-  if (fields.Find("rope_theta") != nullptr) reading.theta = PositiveNumber(fields, "rope_theta");
+  if (fields.Find("rope_theta") != nullptr) reading.theta = AtLeastOne(fields, "rope_theta");
   if (fields.Number("partial_rotary_factor").value_or(1.0) != 1.0) {
     Unsupported(path, fields.Name("partial_rotary_factor") + " other than 1 is not supported");
   }
   if (type == "linear") {
     reading.rope.type = RopeType::kLinear;
-    reading.rope.factor = PositiveNumber(fields, "factor");
+    reading.rope.factor = AtLeastOne(fields, "factor");
     known.insert(known.end(), {"factor"});
   } else if (type == "llama3") {
     RopeConfig& rope = reading.rope;
     rope.type = RopeType::kLlama3;
-    rope.factor = PositiveNumber(fields, "factor");
+    rope.factor = AtLeastOne(fields, "factor");
     rope.low_freq_factor = PositiveNumber(fields, "low_freq_factor");
     rope.high_freq_factor = PositiveNumber(fields, "high_freq_factor");
     rope.original_max_position = PositiveNumber(fields, "original_max_position_embeddings");
@@ -248,7 +258,7 @@ RopeConfig ReadRope(const Fields& fields) {
   }
   RopeConfig rope = new_style ? new_style->rope : old_style ? old_style->rope : RopeConfig();
   std::optional<double> theta;
-  if (fields.Find("rope_theta") != nullptr) theta = PositiveNumber(fields, "rope_theta");
+  if (fields.Find("rope_theta") != nullptr) theta = AtLeastOne(fields, "rope_theta");
   for (const auto& reading : {old_style, new_style}) {
     if (!reading || !reading->theta) continue;
     if (theta && *theta != *reading->theta) {

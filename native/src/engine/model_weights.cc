@@ -7,6 +7,7 @@
 #include <map>
 #include <new>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "engine/base_digest.h"
 #include "engine/fault.h"
@@ -79,6 +80,7 @@ class TensorCatalogue {
       refuse("\"weight_map\" must be an object of tensor names to file names");
     }
     std::map<std::string, const SafetensorsFile*> shards;
+    std::unordered_set<std::string> listed;
     for (const auto& [tensor, name] : map->members) {
       // A file name, never a path: an index must not reach outside its folder.
       if (!name.is_string() || name.text.empty() || name.text[0] == '.' ||
@@ -90,13 +92,14 @@ class TensorCatalogue {
     }
     for (const auto& [tensor, name] : map->members) {
       const SafetensorsFile* shard = shards[name.text];
+      listed.insert(tensor);
       const Stored* stored = Find(tensor);
       if (stored == nullptr || stored->file != shard) {
         refuse("tensor \"" + tensor + "\" is not in " + name.text);
       }
     }
     for (const auto& [tensor, stored] : tensors_) {
-      if (map->Find(tensor) == nullptr) {
+      if (listed.count(tensor) == 0) {
         refuse("tensor \"" + tensor + "\" of " + stored.file->path() + " is not listed");
       }
     }

@@ -249,13 +249,25 @@ void ReadTargets(const std::string& config_path, const Places& places, PeftConfi
   }
 }
 
+// The file has what the spec asks for, tensor by tensor: known before memory is taken for a state,
+// whose size the small config alone would decide.
+void CheckTensors(const SafetensorsFile& file, const Places& places, const AdapterLayout& layout) {
+  for (const AdapterTensor& tensor : layout.tensors()) {
+    const auto found = places.find(Place{tensor.module, tensor.layer, tensor.is_b});
+    if (found == places.end()) {
+      Invalid(file.path(), "tensor \"" + PeftTensorName(tensor) + "\" is missing");
+    }
+    const SafetensorsEntry& entry = *found->second;
+    const std::vector<int64_t> expected = {tensor.rows, tensor.cols};
+    if (entry.shape != expected) {
+      Invalid(file.path(), "tensor \"" + entry.name + "\": shape " + ShapeText(entry.shape) +
+                               ", but this base and \"r\" ask for " + ShapeText(expected));
+    }
+  }
+}
+
 void FillTensor(const SafetensorsFile& file, const SafetensorsEntry& entry,
                 const AdapterTensor& tensor, AdapterWeights& weights) {
-  const std::vector<int64_t> expected = {tensor.rows, tensor.cols};
-  if (entry.shape != expected) {
-    Invalid(file.path(), "tensor \"" + entry.name + "\": shape " + ShapeText(entry.shape) +
-                             ", but this base and \"r\" ask for " + ShapeText(expected));
-  }
   float* values = weights.at(tensor);
   file.ReadF32(entry, values);
   for (size_t i = 0; i < tensor.size(); ++i) {
@@ -333,13 +345,16 @@ std::unique_ptr<AdapterState> ImportPeft(const std::string& folder, const ModelC
   const Places places = MatchKeys(file, config.num_layers);
   if (places.empty()) Invalid(file.path(), "holds no tensors");
   ReadTargets(config_path, places, peft);
+  try {
+    ValidateSpec(peft.spec);
+  } catch (const EngineFault& fault) {
+    Invalid(config_path, std::string("the adapter is refused: ") + fault.what());
+  }
+  CheckTensors(file, places, AdapterLayout(config, peft.spec));
   auto state = ZeroAdapterState(config, peft.spec);
   for (const AdapterTensor& tensor : state->layout->tensors()) {
-    const auto found = places.find(Place{tensor.module, tensor.layer, tensor.is_b});
-    if (found == places.end()) {
-      Invalid(file.path(), "tensor \"" + PeftTensorName(tensor) + "\" is missing");
-    }
-    FillTensor(file, *found->second, tensor, *state->weights);
+    const Place place{tensor.module, tensor.layer, tensor.is_b};
+    FillTensor(file, *places.at(place), tensor, *state->weights);
   }
   return state;
 }
