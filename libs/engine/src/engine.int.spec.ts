@@ -427,6 +427,53 @@ describe('bad input', () => {
     expect(fault.message.replaceAll('_', '').toLowerCase()).toContain(name.toLowerCase());
   });
 
+  it.each<[string, object]>([
+    ['topP', { params: { ...sampling([]).params, topP: 0 } }],
+    ['topP', { params: { ...sampling([]).params, topP: Number.NaN } }],
+    ['temperature', { params: { ...sampling([]).params, temperature: Number.NaN } }],
+    ['temperature', { params: { ...sampling([]).params, temperature: Number.POSITIVE_INFINITY } }],
+    ['temperature', { params: { ...sampling([]).params, temperature: 1e-30 } }],
+    ['maxTokens', { params: { ...sampling([]).params, maxTokens: 2 ** 31 } }],
+    ['maxTokens', { params: { ...sampling([]).params, maxTokens: -(2 ** 31) } }],
+    ['topK', { params: { ...sampling([]).params, topK: 1.5 } }],
+    ['seeds', { seeds: new Array<string>(3) }],
+    ['prompt', { prompt: new Int32Array(128).fill(3) }],
+    ['request.temperature', { temperature: 0.5 }],
+    ['request.params.minP', { params: { ...sampling([]).params, minP: 0.1 } }],
+  ])('a sampling request with %s out of all bounds is refused by name', async (name, wrong) => {
+    const fault = await faultOf(engine.sample({ ...sampling(['1']), ...wrong }));
+    expect(fault.code).toBe('invalid_argument');
+    expect(fault.message.toLowerCase()).toContain(name.toLowerCase());
+  });
+
+  it('fields that the engine does not know are refused by name, and change nothing', async () => {
+    const adapter = await aTrainedAdapter();
+    const before = await engine.stateDigest(adapter, '3');
+    const datum = DATUMS[0] as Datum;
+    const [branch] = datum.branches;
+    const unknown: [string, () => Promise<unknown>][] = [
+      ['spec.dropout', () => engine.createAdapter({ ...SPEC, dropout: 0.1 } as AdapterSpec)],
+      ['params.momentum', () => engine.optimStep(adapter, { ...ADAM, momentum: 0.9 } as AdamParams)],
+      ['loss.gamma', () => engine.forwardBackward(adapter, { ...CROSS_ENTROPY, gamma: 1 } as Loss, DATUMS)],
+      ['datums[0].mask', () => engine.forwardBackward(adapter, CROSS_ENTROPY, [{ ...datum, mask: [1] } as Datum])],
+      [
+        'datums[0].branches[0].weight',
+        () =>
+          engine.forwardBackward(adapter, CROSS_ENTROPY, [
+            { ...datum, branches: [{ ...branch!, weight: 1 } as never] },
+          ]),
+      ],
+      ['options.kvCacheMib', () => openEngine(options(LLAMA, { kvCacheMib: 4 } as never))],
+    ];
+    for (const [name, call] of unknown) {
+      const fault = await faultOf(call());
+      expect(fault.code).toBe('invalid_argument');
+      expect(fault.message).toContain(`${name}: this engine knows no such field`);
+    }
+    expect(await engine.stateDigest(adapter, '3')).toBe(before);
+    await engine.dropAdapter(adapter);
+  });
+
   it('training data of the wrong shape is refused by name and changes nothing', async () => {
     const adapter = await aTrainedAdapter();
     const before = await engine.stateDigest(adapter, '3');

@@ -1,5 +1,6 @@
 #include "bindings/convert.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -84,6 +85,7 @@ Branch ReadBranch(const Argument& argument) {
   branch.targets = ReadOptional(argument.Member("targets"), ReadTokens);
   branch.gradients = ReadOptional(argument.Member("gradients"), ReadFloats);
   branch.mask = ReadOptional(argument.Member("mask"), ReadFloats);
+  argument.RefuseOtherMembers();
   return branch;
 }
 
@@ -91,6 +93,7 @@ Datum ReadDatum(const Argument& argument) {
   Datum datum;
   datum.prompt = ReadTokens(argument.Member("prompt"));
   datum.branches = ReadList(argument.Member("branches"), ReadBranch);
+  argument.RefuseOtherMembers();
   return datum;
 }
 
@@ -113,7 +116,20 @@ Napi::Value Number(Napi::Env env, double value) { return Napi::Number::New(env, 
 
 Argument Argument::Member(const char* name) const {
   if (!value.IsObject()) Refuse(*this, "an object");
+  known.push_back(name);
   return {value.As<Napi::Object>().Get(name), path + "." + name};
+}
+
+void Argument::RefuseOtherMembers() const {
+  const auto object = value.As<Napi::Object>();
+  const Napi::Array names = object.GetPropertyNames();
+  for (uint32_t i = 0; i < names.Length(); ++i) {
+    const std::string name = names.Get(i).As<Napi::String>().Utf8Value();
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (object.Get(name).IsUndefined()) continue;
+    throw EngineFault(FaultCode::kInvalidArgument,
+                      path + "." + name + ": this engine knows no such field");
+  }
 }
 
 std::string ReadText(const Argument& argument) {
@@ -173,6 +189,7 @@ OpenOptions ReadOpenOptions(const Argument& argument) {
   options.engine.max_step_rows = ReadInteger(argument.Member("maxStepRows"));
   options.engine.max_train_rows = ReadInteger(argument.Member("maxTrainRows"));
   options.engine.mutation = ReadBoolean(argument.Member("mutation"));
+  argument.RefuseOtherMembers();
   return options;
 }
 
@@ -183,6 +200,7 @@ AdapterSpec ReadAdapterSpec(const Argument& argument) {
   spec.rslora = ReadBoolean(argument.Member("rslora"));
   spec.targets = ReadList(argument.Member("targets"), ReadModule);
   spec.seed = ReadDecimal(argument.Member("seed"));
+  argument.RefuseOtherMembers();
   return spec;
 }
 
@@ -198,6 +216,8 @@ SampleRequest ReadSampleRequest(const Argument& argument) {
   request.params.max_tokens = ReadInteger(params.Member("maxTokens"));
   request.params.stop_token_ids = ReadList(params.Member("stopTokenIds"), ReadInteger);
   request.prompt_logprobs = ReadBoolean(argument.Member("promptLogprobs"));
+  params.RefuseOtherMembers();
+  argument.RefuseOtherMembers();
   return request;
 }
 
@@ -207,6 +227,7 @@ Loss ReadLoss(const Argument& argument) {
   loss.clip_low = ReadOptional(argument.Member("clipLow"), ReadNumber);
   loss.clip_high = ReadOptional(argument.Member("clipHigh"), ReadNumber);
   loss.beta = ReadOptional(argument.Member("beta"), ReadNumber);
+  argument.RefuseOtherMembers();
   return loss;
 }
 
@@ -220,6 +241,7 @@ AdamParams ReadAdamParams(const Argument& argument) {
   params.eps = ReadNumber(argument.Member("eps"));
   params.weight_decay = ReadNumber(argument.Member("weightDecay"));
   params.grad_clip_norm = ReadNumber(argument.Member("gradClipNorm"));
+  argument.RefuseOtherMembers();
   return params;
 }
 

@@ -19,9 +19,14 @@ namespace hotbed {
 struct Argument {
   Napi::Value value;
   std::string path;
+  // Names given to Member so far.
+  mutable std::vector<std::string> known = {};
 
   bool absent() const { return value.IsNull() || value.IsUndefined(); }
   Argument Member(const char* name) const;
+  // Refuses the object if it has a member that nobody has read: a misspelt or newer field must not
+  // be dropped in silence. Readers of objects end with it.
+  void RefuseOtherMembers() const;
 };
 
 std::string ReadText(const Argument& argument);
