@@ -34,6 +34,16 @@ size_t CpuExecutor::page_bytes() const {
 
 size_t CpuExecutor::base_bytes() const { return model_.bytes(); }
 
+size_t CpuExecutor::kv_allocated_bytes() const {
+  size_t bytes = 0;
+  for (const AlignedBuffer<float>& slab : slabs_) bytes += slab.bytes();
+  return bytes;
+}
+
+size_t CpuExecutor::scratch_bytes() const {
+  return step_arena_.bytes() + head_arena_.bytes() + pass_arena_.bytes();
+}
+
 void CpuExecutor::InitializeAdapter(AdapterState* state) {
   for (const AdapterTensor& tensor : state->layout->tensors()) {
     if (tensor.is_b) continue;

@@ -36,6 +36,8 @@ class CpuExecutor : public Executor {
   OptimStepResult RunOptimizer(AdapterState* state, const AdamParams& params) override;
   size_t page_bytes() const override;
   size_t base_bytes() const override;
+  size_t kv_allocated_bytes() const override;
+  size_t scratch_bytes() const override;
 
  private:
   struct SamplingBuffers;

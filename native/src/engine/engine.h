@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "engine/adapter_state.h"
+#include "engine/admission.h"
 #include "engine/model_config.h"
 #include "engine/model_weights.h"
 #include "engine/result.h"
@@ -40,6 +41,14 @@ struct EngineOptions {
   // Training yields to sampling after about so much work, and at least a layer: tens of
   // milliseconds on two cores, which is how long a decode step may wait.
   double train_slice_flops = 4e9;
+  // Parts of the FLOPs that sampling and training keep while both wait; together at most 1.
+  double decode_floor = 0.25;
+  double training_floor = 0.25;
+  // Whoever has waited while so many FLOPs were done goes next, whatever the shares say: seconds on
+  // two cores.
+  double max_wait_flops = 2e12;
+  // What may be pending; above it calls are refused with busy.
+  AdmissionLimits limits;
   // Reorders one chain on purpose (the first layer's down projection, where several policies share
   // a plan). Only the isolation benchmark sets it, to prove that it would notice.
   bool mutation = false;
@@ -87,6 +96,7 @@ struct SampleRequest {
   int prompt_top_k = 0;
   // The same at each drawn token.
   int top_logprobs = 0;
+  std::string tenant;  // who pays; empty = the policy's, of the plain base nobody in particular
 };
 
 constexpr int kMostTopTokens = 20;
@@ -204,6 +214,52 @@ struct EngineStats {
   // Sequences that gave up their pages to older ones, to compute their text again later.
   uint64_t preemptions = 0;
   uint64_t adapter_bytes = 0;
+
+  // Work and how it was shared.
+  double sampling_flops = 0;
+  double training_flops = 0;
+  // Most training that one decode step has waited for while both had work.
+  double max_decode_wait_flops = 0;
+  uint64_t overdue_services = 0;  // that the age bound decided
+  uint64_t busy_refusals = 0;
+  uint64_t pending_sampling_calls = 0;
+  uint64_t pending_sampling_tokens = 0;
+  uint64_t pending_training_rows = 0;
+  double oldest_sampling_ms = 0;  // age of the oldest pending call
+  double oldest_training_ms = 0;
+
+  // Memory by owner, bytes. adapter_bytes above is the sum of the first four.
+  uint64_t state_bytes = 0;         // A, B, m, v, gradient of live adapters: 16 r S each
+  uint64_t in_flight_bytes = 0;     // gradients that calls in flight started from: 4 r S each
+  uint64_t policy_bytes = 0;        // pinned A and B that no live adapter has any more: 4 r S each
+  uint64_t packed_bytes = 0;        // the executor's own forms of A and B, while in use
+  uint64_t kv_allocated_bytes = 0;  // pages used at least once; kv_bytes are those in use now
+  uint64_t scratch_bytes = 0;       // activations and scratch
+  uint64_t pending_data_bytes = 0;  // datums of pending training calls
+};
+
+// One adapter's part of the memory, bytes; words as in EngineStats.
+struct AdapterMemory {
+  uint64_t state_bytes = 0;
+  uint64_t in_flight_bytes = 0;
+  uint64_t policy_bytes = 0;
+  uint64_t packed_bytes = 0;
+};
+
+// What one tenant had and has. FLOPs by the formula of flops.h.
+struct TenantStats {
+  std::string tenant;  // empty: calls that named none
+  double weight = 1;
+  uint64_t adapters = 0;
+  double sampling_flops = 0;
+  double training_flops = 0;
+  uint64_t sampling_steps = 0;   // in which it had rows
+  uint64_t training_passes = 0;  // in which it had datums
+  double sampling_lag = 0;       // behind the most served tenant of the last step, FLOPs / weight
+  double training_lag = 0;
+  uint64_t overdue_services = 0;
+  uint64_t busy_refusals = 0;
+  PendingWork pending;
 };
 
 template <typename T>
@@ -224,9 +280,11 @@ class Engine {
   EngineStats stats() const;
   const ModelConfig& config() const;
 
-  void CreateAdapter(AdapterSpec spec, Done<AdapterHandle> done);
+  // `tenant` pays for what is done with the adapter and its policies; empty = nobody in particular.
+  void CreateAdapter(AdapterSpec spec, Done<AdapterHandle> done, const std::string& tenant = "");
   // A new adapter that owns `state` (restore, import). Refuses shapes that are not this base's.
-  void AdoptState(std::unique_ptr<AdapterState> state, Done<AdapterHandle> done);
+  void AdoptState(std::unique_ptr<AdapterState> state, Done<AdapterHandle> done,
+                  const std::string& tenant = "");
   // Throws EngineFault invalid_argument for an unknown handle.
   AdapterSpec SpecOf(AdapterHandle adapter) const;
   // Pending work of the adapter is rejected with cancelled; pinned policies stay valid.
@@ -244,6 +302,8 @@ class Engine {
   // thread.
   void CopyState(AdapterHandle adapter, Done<std::shared_ptr<const AdapterState>> done);
 
+  // Refused with busy, like the training calls below, while more is pending than
+  // EngineOptions::limits allow.
   RequestId Sample(SampleRequest request, Done<SampleResult> done,
                    TokensListener on_tokens = nullptr);
   // Ends one sequence of the call after `length` tokens (at least one), stop reason kStop; what it
@@ -252,8 +312,9 @@ class Engine {
   // The call is rejected with cancelled unless it has ended already.
   void Cancel(RequestId request);
 
+  // `tenant` pays when there is no adapter.
   void Forward(std::optional<AdapterHandle> adapter, Loss loss, std::vector<Datum> datums,
-               Done<ForwardBackwardResult> done);
+               Done<ForwardBackwardResult> done, const std::string& tenant = "");
   void ForwardBackward(AdapterHandle adapter, Loss loss, std::vector<Datum> datums,
                        Done<ForwardBackwardResult> done);
   void OptimStep(AdapterHandle adapter, AdamParams params, Done<OptimStepResult> done);
@@ -261,6 +322,16 @@ class Engine {
   // Logits [vocabulary_size] after the last token.
   void Logits(std::optional<PolicyHandle> policy, std::vector<int32_t> tokens,
               Done<std::vector<float>> done);
+
+  // A tenant's part of contested work, from the next plan on; 1 until it is set. Throws EngineFault
+  // invalid_argument.
+  void SetTenantWeight(const std::string& tenant, double weight);
+  // Every tenant seen, as of the end of the running step.
+  void Tenants(Done<std::vector<TenantStats>> done);
+  void MemoryOf(AdapterHandle adapter, Done<AdapterMemory> done);
+  // Bytes of the pinned tensors, whoever else holds them. Throws EngineFault invalid_argument for
+  // an unknown handle.
+  uint64_t PolicyBytes(PolicyHandle policy) const;
 
   // Refuses new calls, rejects pending ones with disposed. Returns at once; idempotent.
   void Stop();

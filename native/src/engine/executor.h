@@ -39,6 +39,10 @@ class Executor {
   virtual size_t page_bytes() const = 0;
   // Bytes of the packed base.
   virtual size_t base_bytes() const = 0;
+  // Bytes of key/value pages taken from the system so far: they are used again, never given back.
+  virtual size_t kv_allocated_bytes() const = 0;
+  // Bytes of activations and scratch, grown to the largest plan so far.
+  virtual size_t scratch_bytes() const = 0;
 };
 
 }  // namespace hotbed

@@ -26,11 +26,13 @@ void SampleCall::Reject(const Fault& fault) const {
 }
 
 Sampler::Sampler(const ModelConfig& config, Executor* executor, size_t page_count,
-                 int max_step_rows, EngineStats* stats)
+                 int max_step_rows, double max_wait_flops, EngineStats* stats)
     : config_(config),
       executor_(executor),
       max_step_rows_(max_step_rows),
       stats_(stats),
+      flops_(config),
+      shares_(max_wait_flops),
       cache_(page_count) {}
 
 Sampler::~Sampler() = default;
@@ -66,19 +68,44 @@ void Sampler::Submit(std::unique_ptr<SampleCall> call) {
   for (SampledSequence& sequence : job->result.sequences) {
     if (request.top_logprobs > 0) sequence.top.emplace();
   }
-  Lane* lane = LaneOf(job->call->weights);
+  Lane* lane = LaneOf(job->call->weights, job->call->account);
   job->lane = lane;
   lane->jobs.push_back(std::move(job));
 }
 
-Sampler::Lane* Sampler::LaneOf(const std::shared_ptr<const AdapterWeights>& weights) {
-  for (const auto& lane : lanes_) {
-    if (lane->weights == weights) return lane.get();
+// Lanes of one policy stand side by side, so that its rows are one segment.
+Sampler::Lane* Sampler::LaneOf(const std::shared_ptr<const AdapterWeights>& weights,
+                               AccountId account) {
+  auto at = lanes_.end();
+  for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane) {
+    if ((*lane)->weights != weights) continue;
+    if ((*lane)->account == account) return lane->get();
+    at = lane + 1;
   }
-  lanes_.push_back(std::make_unique<Lane>());
-  lanes_.back()->weights = weights;
-  lanes_.back()->root = cache_.RootOf(weights);
-  return lanes_.back().get();
+  auto lane = std::make_unique<Lane>();
+  lane->weights = weights;
+  lane->account = account;
+  lane->root = cache_.RootOf(weights);
+  lane->admission_turn = ++admission_tick_;
+  ++lane_changes_;
+  return lanes_.insert(at, std::move(lane))->get();
+}
+
+const std::vector<AccountId>& Sampler::Accounts() {
+  accounts_.clear();
+  for (const auto& lane : lanes_) {
+    if (lane->account >= seen_.size()) seen_.resize(lane->account + 1);
+    if (!seen_[lane->account]) accounts_.push_back(lane->account);
+    seen_[lane->account] = true;
+  }
+  for (AccountId account : accounts_) seen_[account] = false;
+  return accounts_;
+}
+
+double Sampler::waiting_weight() {
+  double weight = 0;
+  for (AccountId account : Accounts()) weight += shares_.weight(account);
+  return weight;
 }
 
 void Sampler::Cancel(RequestId id) {
@@ -133,10 +160,13 @@ size_t Sampler::active_sequences() const {
   return count;
 }
 
-size_t Sampler::Step() {
+double Sampler::Step(double clock) {
+  shares_.Open(Accounts(), clock);
   if (Resume()) Admit();
   BuildPlan();
   if (plan_.rows() == 0) return 0;
+  double cost = 0;
+  for (AccountId account : accounts_) cost += exact_[account];
   try {
     executor_->RunSampling(plan_, &output_);
   } catch (...) {
@@ -147,7 +177,7 @@ size_t Sampler::Step() {
       }
     }
     Reap();
-    return plan_.rows();
+    return cost;
   }
   for (const PageCopy& copy : pending_copies_) cache_.Drop(copy.from);
   pending_copies_.clear();
@@ -156,7 +186,7 @@ size_t Sampler::Step() {
   if (plan_.segments.size() > 1) ++stats_->mixed_decode_steps;
   Deliver();
   Reap();
-  return plan_.rows();
+  return cost;
 }
 
 void Sampler::Deliver() {
@@ -294,6 +324,7 @@ void Sampler::Reap() {
     }
     // A policy that nobody samples from costs its own bytes and no more.
     if (jobs.empty() && lane->weights) lane->weights->executor_copy.reset();
+    lane_changes_ += jobs.empty();
   }
   lanes_.erase(std::remove_if(lanes_.begin(), lanes_.end(),
                               [](const std::unique_ptr<Lane>& lane) { return lane->jobs.empty(); }),

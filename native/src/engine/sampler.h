@@ -14,8 +14,10 @@
 // admission, only later ones ever give way, and who gave way returns before anybody new is
 // admitted: so the oldest always goes on, and everybody becomes the oldest. A sequence that does
 // not fit into all pages is refused at once.
-// 4. Calls wait in one queue per policy; admission takes the policies in turn and never passes a
-// call that does not fit yet, so a large call cannot starve.
+// 4. Calls wait in one queue per policy and tenant; admission takes the tenant whose turn it is and
+// of its queues the one that has waited for longest, and never passes a call that does not fit yet,
+// so a large call cannot starve. Rows of a step are shared by tenants' weights, then equally by
+// policies.
 // 5. Which rows share a step, which pages were there already and who gave way depends on arrival
 // and load; no result does.
 #ifndef HOTBED_ENGINE_SAMPLER_H_
@@ -28,16 +30,19 @@
 
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "engine/flops.h"
 #include "engine/plan.h"
 #include "engine/prefix_cache.h"
+#include "engine/row_shares.h"
 #include "engine/sampling_job.h"
+#include "engine/tenant_shares.h"
 
 namespace hotbed {
 
 class Sampler {
  public:
   Sampler(const ModelConfig& config, Executor* executor, size_t page_count, int max_step_rows,
-          EngineStats* stats);
+          double max_wait_flops, EngineStats* stats);
   ~Sampler();
 
   // Rejects at once (out_of_memory) a call of which not even one sequence fits into all pages.
@@ -52,8 +57,17 @@ class Sampler {
   size_t active_sequences() const;
   // Pages of running sequences; idle ones of the prefix cache not counted.
   size_t used_pages() const { return cache_.pages().in_use(); }
-  // Runs one step. Returns the rows it had.
-  size_t Step();
+  // Runs one step; `clock` = FLOPs done so far by anybody. Returns its FLOPs, 0 when it had no
+  // rows.
+  double Step(double clock);
+
+  // Who was served how much, by account.
+  TenantShares& shares() { return shares_; }
+  const TenantShares& shares() const { return shares_; }
+  // The sum of the weights of the tenants with work here.
+  double waiting_weight();
+  // Counts on whenever a policy came or went.
+  uint64_t lane_changes() const { return lane_changes_; }
 
   // The running sequence that was admitted last gives up its pages. False when none has any.
   bool PreemptLatest();
@@ -83,10 +97,13 @@ class Sampler {
     size_t rows;
   };
 
-  Lane* LaneOf(const std::shared_ptr<const AdapterWeights>& weights);
+  Lane* LaneOf(const std::shared_ptr<const AdapterWeights>& weights, AccountId account);
+  // Each tenant with a lane, once.
+  const std::vector<AccountId>& Accounts();
 
   // sampler_admission.cc
   bool Resume();
+  Lane* NextToAdmit();
   void Admit();
   bool AdmitOne(Lane* lane);
   bool Activate(Sequence* sequence);
@@ -101,6 +118,8 @@ class Sampler {
 
   // sampler_plan.cc
   void BuildPlan();
+  void ShareRows();
+  void Settle();
   void WantPrefill(size_t lane, size_t budget);
   void WantDecode(size_t lane, size_t budget);
   void GrantPages();
@@ -123,9 +142,12 @@ class Sampler {
   Executor* const executor_;
   const size_t max_step_rows_;
   EngineStats* const stats_;
+  const FlopsModel flops_;
+  TenantShares shares_;
   PrefixCache cache_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  size_t admission_turn_ = 0;
+  uint64_t admission_tick_ = 0;
+  uint64_t lane_changes_ = 0;
   size_t step_turn_ = 0;
   uint64_t next_ticket_ = 1;
   size_t pledged_ = 0;  // pages that running sequences will need soon, while Resume and Admit look
@@ -138,7 +160,11 @@ class Sampler {
   std::vector<ScoreOwner> score_owners_;  // as plan_.scores
   std::vector<Job*> logits_owners_;       // as plan_.logits_rows
   size_t next_top_ = 0;                   // entries of all plan_.tops
-  std::vector<size_t> prefill_demand_, decode_demand_, prefill_share_, decode_share_;
+  std::vector<LaneDemand> prefill_demand_, decode_demand_;
+  std::vector<size_t> prefill_share_, decode_share_;
+  std::vector<AccountId> accounts_, unmet_;
+  std::vector<double> dealt_, exact_;  // FLOPs of the step by account: as dealt, as planned
+  std::vector<bool> seen_;             // by account, scratch
 };
 
 }  // namespace hotbed

@@ -1,5 +1,6 @@
 // Who gets pages: admission, preemption and return.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -78,21 +79,29 @@ bool Sampler::Resume() {
   return true;
 }
 
-// Policies in turn; the one whose next sequence does not fit keeps its turn.
-void Sampler::Admit() {
-  size_t idle = 0;
-  while (idle < lanes_.size()) {
-    Lane* lane = lanes_[admission_turn_ % lanes_.size()].get();
-    const bool wants =
-        std::any_of(lane->jobs.begin(), lane->jobs.end(),
-                    [](const std::unique_ptr<Job>& job) { return job->started < job->count(); });
-    if (wants) {
-      if (!AdmitOne(lane)) return;
-      idle = 0;
-    } else {
-      ++idle;
+// The lane that admits next: of the tenant whose turn it is the one that has waited for longest.
+Sampler::Lane* Sampler::NextToAdmit() {
+  std::vector<AccountId> waiting;
+  for (const auto& lane : lanes_) {
+    if (!lane->wants_admission()) continue;
+    if (std::find(waiting.begin(), waiting.end(), lane->account) == waiting.end()) {
+      waiting.push_back(lane->account);
     }
-    admission_turn_ = (admission_turn_ + 1) % lanes_.size();
+  }
+  const std::optional<AccountId> account = shares_.First(waiting);
+  Lane* next = nullptr;
+  for (const auto& lane : lanes_) {
+    if (!account || lane->account != *account || !lane->wants_admission()) continue;
+    if (!next || lane->admission_turn < next->admission_turn) next = lane.get();
+  }
+  return next;
+}
+
+// The lane whose next sequence does not fit keeps its turn.
+void Sampler::Admit() {
+  while (Lane* lane = NextToAdmit()) {
+    if (!AdmitOne(lane)) return;
+    lane->admission_turn = ++admission_tick_;
   }
 }
 

@@ -3,26 +3,21 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/fair_share.h"
 #include "engine/sampler.h"
 
 namespace hotbed {
 
 // Prefill gets up to half of the rows while both kinds wait, and whatever the other leaves; inside
-// each, policies share equally.
-void Sampler::BuildPlan() {
-  plan_.Clear();
-  grants_.clear();
-  draw_owners_.clear();
-  score_owners_.clear();
-  logits_owners_.clear();
-  next_top_ = 0;
-
-  prefill_demand_.assign(lanes_.size(), 0);
-  decode_demand_.assign(lanes_.size(), 0);
+// each, tenants share by weight and a tenant's policies equally.
+void Sampler::ShareRows() {
+  prefill_demand_.clear();
+  decode_demand_.clear();
   size_t prefill = 0, decode = 0;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    for (const auto& job : lanes_[i]->jobs) {
+  for (const auto& lane : lanes_) {
+    const double row_flops = flops_.Forward(0, 1, lane->parameters(), 0);
+    LaneDemand to_prefill{lane->account, 0, row_flops};
+    LaneDemand to_decode{lane->account, 0, row_flops + flops_.head()};
+    for (const auto& job : lane->jobs) {
       for (const auto& sequence : job->sequences) {
         if (!sequence->running()) continue;
         if (sequence->remaining() > 1) {  // somebody may have computed the next blocks meanwhile
@@ -31,21 +26,36 @@ void Sampler::BuildPlan() {
           stats_->prefix_hit_tokens += sequence->fed - fed;
         }
         if (sequence->remaining() > 1) {
-          prefill_demand_[i] += sequence->remaining();
+          to_prefill.rows += sequence->remaining();
         } else {
-          ++decode_demand_[i];
+          ++to_decode.rows;
         }
       }
     }
-    prefill += prefill_demand_[i];
-    decode += decode_demand_[i];
+    prefill += to_prefill.rows;
+    decode += to_decode.rows;
+    prefill_demand_.push_back(to_prefill);
+    decode_demand_.push_back(to_decode);
   }
+  dealt_.assign(seen_.size(), 0);
+  exact_.assign(seen_.size(), 0);
   const size_t decode_budget =
       std::min(decode, max_step_rows_ - std::min(prefill, max_step_rows_ / 2));
-  FairShare(decode_demand_, decode_budget, step_turn_, &decode_share_);
-  FairShare(prefill_demand_, max_step_rows_ - decode_budget, step_turn_, &prefill_share_);
+  DealRows(decode_demand_, decode_budget, step_turn_, &shares_, &dealt_, &decode_share_);
+  DealRows(prefill_demand_, max_step_rows_ - decode_budget, step_turn_, &shares_, &dealt_,
+           &prefill_share_);
   ++step_turn_;
+}
 
+void Sampler::BuildPlan() {
+  plan_.Clear();
+  grants_.clear();
+  draw_owners_.clear();
+  score_owners_.clear();
+  logits_owners_.clear();
+  next_top_ = 0;
+
+  ShareRows();
   for (size_t i = 0; i < lanes_.size(); ++i) {
     WantPrefill(i, prefill_share_[i]);
     WantDecode(i, decode_share_[i]);
@@ -54,11 +64,37 @@ void Sampler::BuildPlan() {
   for (size_t i = 0, next = 0; i < lanes_.size(); ++i) {
     const size_t begin = plan_.rows();
     for (; next < grants_.size() && grants_[next].lane == i; ++next) EmitRows(grants_[next]);
-    if (plan_.rows() != begin) {
-      plan_.segments.push_back({lanes_[i]->weights.get(), begin, plan_.rows()});
+    if (plan_.rows() == begin) continue;
+    const AdapterWeights* weights = lanes_[i]->weights.get();
+    if (begin != 0 && plan_.segments.back().weights == weights) {
+      plan_.segments.back().row_end = plan_.rows();
+    } else {
+      plan_.segments.push_back({weights, begin, plan_.rows()});
     }
   }
   plan_.copies = pending_copies_;
+  Settle();
+}
+
+// What was planned is what is charged; who got less than it could have used stays behind.
+void Sampler::Settle() {
+  for (AccountId account : accounts_) shares_.Correct(account, exact_[account] - dealt_[account]);
+  unmet_.clear();
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const auto waits = [](const auto& job) {
+      return std::any_of(job->sequences.begin(), job->sequences.end(),
+                         [](const auto& sequence) { return sequence->waiting(); });
+    };
+    const std::deque<std::unique_ptr<Job>>& jobs = lanes_[i]->jobs;
+    const bool unmet = prefill_share_[i] < prefill_demand_[i].rows ||
+                       decode_share_[i] < decode_demand_[i].rows || lanes_[i]->wants_admission() ||
+                       std::any_of(jobs.begin(), jobs.end(), waits);
+    if (!unmet || seen_[lanes_[i]->account]) continue;
+    seen_[lanes_[i]->account] = true;
+    unmet_.push_back(lanes_[i]->account);
+  }
+  for (AccountId account : unmet_) seen_[account] = false;
+  shares_.Close(unmet_);
 }
 
 void Sampler::WantPrefill(size_t lane, size_t budget) {
@@ -77,7 +113,7 @@ void Sampler::WantPrefill(size_t lane, size_t budget) {
 // that all move on in turn.
 void Sampler::WantDecode(size_t lane, size_t budget) {
   if (budget == 0) return;
-  const size_t ready = decode_demand_[lane];
+  const size_t ready = decode_demand_[lane].rows;
   size_t& turn = lanes_[lane]->decode_turn;
   const size_t first = budget >= ready ? 0 : turn % ready;
   turn = first + budget;
@@ -122,9 +158,18 @@ void Sampler::EmitRows(const Grant& grant) {
   Sequence* sequence = grant.sequence;
   plan_.spans.push_back({plan_.rows(), grant.rows, sequence->fed, plan_.page_ids.size()});
   plan_.page_ids.insert(plan_.page_ids.end(), sequence->pages.begin(), sequence->pages.end());
-  for (const size_t end = sequence->fed + grant.rows; sequence->fed < end; ++sequence->fed) {
+  const size_t begin = sequence->fed, end = begin + grant.rows;
+  const auto asked = [&] {
+    return plan_.scores.size() + plan_.draws.size() + plan_.logits_rows.size();
+  };
+  size_t heads = 0;
+  for (; sequence->fed < end; ++sequence->fed) {
+    const size_t before = asked();
     AddRow(sequence, sequence->fed);
+    heads += asked() != before;
   }
+  const Lane& lane = *lanes_[grant.lane];
+  exact_[lane.account] += flops_.Forward(begin, grant.rows, lane.parameters(), heads);
 }
 
 void Sampler::AddRow(Sequence* sequence, size_t position) {

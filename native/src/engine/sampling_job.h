@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "engine/prefix_cache.h"
+#include "engine/tenant_shares.h"
 
 namespace hotbed {
 
@@ -20,6 +21,7 @@ namespace hotbed {
 // seeds.
 struct SampleCall {
   RequestId id = 0;
+  AccountId account = 0;
   std::shared_ptr<const AdapterWeights> weights;  // null = base
   SampleRequest request;
   Done<SampleResult> done;
@@ -94,12 +96,21 @@ struct SamplingJob {
   }
 };
 
-// Calls of one policy.
+// Calls of one tenant with one policy.
 struct SamplingLane {
   std::shared_ptr<const AdapterWeights> weights;
+  AccountId account = 0;
+  uint64_t admission_turn = 0;  // the lowest of a tenant's lanes admits next
   PrefixCache::Serial root = 0;
   std::deque<std::unique_ptr<SamplingJob>> jobs;  // in order of arrival, admitted ones first
   size_t decode_turn = 0;
+
+  // Whether a sequence is not admitted yet.
+  bool wants_admission() const {
+    return std::any_of(jobs.begin(), jobs.end(),
+                       [](const auto& job) { return job->started < job->count(); });
+  }
+  size_t parameters() const { return weights ? weights->layout->parameter_count() : 0; }
 };
 
 inline const std::vector<int32_t>& SamplingSequence::drawn() const {

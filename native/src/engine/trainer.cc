@@ -21,9 +21,6 @@ size_t RowsOf(const Datum& datum) {
   return rows;
 }
 
-// What a row of a pass with backward costs against one without.
-constexpr size_t kBackwardCost = 3;
-
 }  // namespace
 
 // One entry of an adapter's queue: a pass call, an optimizer step or a visit.
@@ -41,7 +38,8 @@ struct Trainer::Call {
 };
 
 struct Trainer::Adapter {
-  AdapterHandle handle = 0;
+  AdapterHandle handle = 0;  // 0: the base
+  AccountId account = 0;
   std::unique_ptr<AdapterState> state;  // null: the base
   std::deque<Call> calls;
   // No call has added to the gradient since it was last zero.
@@ -51,17 +49,20 @@ struct Trainer::Adapter {
   bool wants_pass() const { return !calls.empty() && calls.front().training != nullptr; }
 };
 
-Trainer::Trainer(Executor* executor, int max_train_rows, EngineStats* stats)
-    : executor_(executor), max_train_rows_(max_train_rows), stats_(stats) {
-  adapters_.push_back(std::make_unique<Adapter>());
-  by_handle_[0] = adapters_.back().get();
-}
+Trainer::Trainer(const ModelConfig& config, Executor* executor, int max_train_rows,
+                 double max_wait_flops, EngineStats* stats)
+    : executor_(executor),
+      max_train_rows_(max_train_rows),
+      stats_(stats),
+      flops_(config),
+      shares_(max_wait_flops) {}
 
 Trainer::~Trainer() = default;
 
-void Trainer::Add(AdapterHandle handle, std::unique_ptr<AdapterState> state) {
+void Trainer::Add(AdapterHandle handle, AccountId account, std::unique_ptr<AdapterState> state) {
   auto adapter = std::make_unique<Adapter>();
   adapter->handle = handle;
+  adapter->account = account;
   const float* gradient = state->gradient.data();
   for (size_t i = 0; i < state->gradient.size() && adapter->gradient_is_zero; ++i) {
     // -0 is not the zero that a reset gradient has.
@@ -72,9 +73,7 @@ void Trainer::Add(AdapterHandle handle, std::unique_ptr<AdapterState> state) {
   adapters_.push_back(std::move(adapter));
 }
 
-bool Trainer::Has(AdapterHandle handle) const {
-  return handle != 0 && by_handle_.count(handle) != 0;
-}
+bool Trainer::Has(AdapterHandle handle) const { return by_handle_.count(handle) != 0; }
 
 void Trainer::Drop(AdapterHandle handle) {
   Adapter* adapter = Find(handle);
@@ -93,16 +92,26 @@ void Trainer::Drop(AdapterHandle handle) {
 
 Trainer::Adapter* Trainer::Find(AdapterHandle handle) { return by_handle_.at(handle); }
 
-void Trainer::Push(AdapterHandle handle, Call call) {
-  Find(handle)->calls.push_back(std::move(call));
-}
-
-void Trainer::Run(AdapterHandle handle, std::unique_ptr<TrainingCall> training) {
+Trainer::Call Trainer::CallOf(std::unique_ptr<TrainingCall> training) {
   Call call;
   call.reject = [done = training->done](const Fault& fault) { done(fault); };
   call.result.logprobs.resize(training->datums.size());
   call.training = std::move(training);
-  Push(handle, std::move(call));
+  return call;
+}
+
+void Trainer::Run(AdapterHandle handle, std::unique_ptr<TrainingCall> training) {
+  Find(handle)->calls.push_back(CallOf(std::move(training)));
+}
+
+void Trainer::RunBase(AccountId account, std::unique_ptr<TrainingCall> training) {
+  Adapter*& base = bases_[account];
+  if (!base) {
+    adapters_.push_back(std::make_unique<Adapter>());
+    base = adapters_.back().get();
+    base->account = account;
+  }
+  base->calls.push_back(CallOf(std::move(training)));
 }
 
 void Trainer::OptimStep(AdapterHandle handle, const AdamParams& params,
@@ -125,7 +134,7 @@ void Trainer::OptimStep(AdapterHandle handle, const AdamParams& params,
     adapter->gradient_is_zero = true;
     done(result);
   };
-  Push(handle, std::move(call));
+  Find(handle)->calls.push_back(std::move(call));
 }
 
 void Trainer::Visit(AdapterHandle handle, std::function<void(const AdapterState&)> visit,
@@ -133,7 +142,7 @@ void Trainer::Visit(AdapterHandle handle, std::function<void(const AdapterState&
   Call call;
   call.reject = std::move(reject);
   call.immediate = [visit = std::move(visit)](Adapter* adapter) { visit(*adapter->state); };
-  Push(handle, std::move(call));
+  Find(handle)->calls.push_back(std::move(call));
 }
 
 void Trainer::RejectAll(const Fault& fault) {
@@ -171,18 +180,37 @@ bool Trainer::has_pass() const {
   return false;
 }
 
-size_t Trainer::adapters() const { return adapters_.size() - 1; }
-
-void Trainer::ForEach(const std::function<void(const AdapterState&)>& visit) const {
+double Trainer::waiting_weight() const {
+  std::vector<AccountId> seen;
+  double weight = 0;
+  const auto add = [&](AccountId account) {
+    if (std::find(seen.begin(), seen.end(), account) != seen.end()) return;
+    seen.push_back(account);
+    weight += shares_.weight(account);
+  };
+  if (in_pass_) {
+    for (const Adapter* owner : owners_) add(owner->account);
+  }
   for (const auto& adapter : adapters_) {
-    if (adapter->state) visit(*adapter->state);
+    if (adapter->wants_pass()) add(adapter->account);
+  }
+  return weight;
+}
+
+void Trainer::ForEach(
+    const std::function<void(AdapterHandle, AccountId, const AdapterState&, size_t)>& visit) const {
+  for (const auto& adapter : adapters_) {
+    if (!adapter->state) continue;
+    const size_t copies =
+        adapter->calls.empty() ? 0 : adapter->calls.front().saved_gradient.bytes();
+    visit(adapter->handle, adapter->account, *adapter->state, copies);
   }
 }
 
-double Trainer::Work() {
+double Trainer::Work(double clock) {
   const double before = in_pass_ ? pass_done_ : 0;
   try {
-    if (!in_pass_) BeginPass();
+    if (!in_pass_) BeginPass(clock);
     pass_done_ = executor_->AdvanceTraining();
   } catch (...) {
     in_pass_ = false;
@@ -194,14 +222,10 @@ double Trainer::Work() {
   return (pass_done_ - before) * pass_cost_;
 }
 
-void Trainer::BeginPass() {
-  BuildPlan();
+void Trainer::BeginPass(double clock) {
   pass_cost_ = 0;
   pass_done_ = 0;
-  for (const TrainingSegment& segment : plan_.segments) {
-    const size_t rows = segment.row_end - segment.row_begin;
-    pass_cost_ += static_cast<double>(rows * (segment.backward ? kBackwardCost : 1));
-  }
+  BuildPlan(clock);
   for (Adapter* adapter : owners_) BeginCall(adapter, &adapter->calls.front());
   executor_->BeginTraining(plan_, &output_);
   in_pass_ = true;
@@ -221,33 +245,80 @@ void Trainer::EndPass() {
   dropped_.clear();
 }
 
-// Datums are dealt one by one, adapter after adapter, until the next does not fit anywhere.
-void Trainer::BuildPlan() {
-  plan_.Clear();
-  owners_.clear();
+double Trainer::FlopsOf(const Adapter& adapter, const Datum& datum, bool backward) const {
+  const size_t parameters = adapter.state ? adapter.state->layout->parameter_count() : 0;
+  const size_t shared = datum.prompt.size() - 1;
+  double flops = 0;
+  const auto add = [&](size_t begin, size_t rows, size_t targets) {
+    flops += flops_.Forward(begin, rows, parameters, targets);
+    if (backward) flops += flops_.Backward(begin, rows, parameters, targets);
+  };
+  add(0, shared, 0);
+  for (const Branch& branch : datum.branches) {
+    add(shared, branch.tokens.size(), branch.tokens.size());
+  }
+  return flops;
+}
+
+// The next datum that still fits of the tenant's adapters in turn; nullopt when none does.
+std::optional<double> Trainer::PlanOne(Line* line, size_t* rows) {
+  for (size_t tried = 0; tried < line->adapters.size(); ++tried) {
+    Adapter* adapter = line->adapters[line->next++ % line->adapters.size()];
+    Call& call = adapter->calls.front();
+    const size_t next = call.next_datum + call.planned;
+    if (next == call.training->datums.size()) continue;
+    const Datum& datum = call.training->datums[next];
+    const size_t more = RowsOf(datum);
+    if (*rows != 0 && *rows + more > max_train_rows_) {
+      line->unmet = true;
+      continue;
+    }
+    ++call.planned;
+    *rows += more;
+    const double flops = FlopsOf(*adapter, datum, call.training->backward);
+    pass_cost_ += flops;
+    return flops;
+  }
+  return std::nullopt;
+}
+
+// Datums are dealt one by one until no further one fits.
+std::vector<Trainer::Adapter*> Trainer::Pick(double clock) {
   std::vector<Adapter*> waiting;
+  std::vector<Line> lines;
+  std::vector<AccountId> accounts;
+  const auto line_of = [&](AccountId account) {
+    return std::find_if(lines.begin(), lines.end(),
+                        [&](const Line& line) { return line.account == account; });
+  };
   for (size_t i = 0; i < adapters_.size(); ++i) {
     Adapter* adapter = adapters_[(turn_ + i) % adapters_.size()].get();
     if (!adapter->wants_pass()) continue;
     adapter->calls.front().planned = 0;
     waiting.push_back(adapter);
+    auto line = line_of(adapter->account);
+    if (line == lines.end()) {
+      line = lines.insert(line, Line{adapter->account, {}, 0, false});
+      accounts.push_back(adapter->account);
+    }
+    line->adapters.push_back(adapter);
   }
   ++turn_;
+  shares_.Open(accounts, clock);
   size_t rows = 0;
-  for (bool dealt = true; dealt;) {
-    dealt = false;
-    for (Adapter* adapter : waiting) {
-      Call& call = adapter->calls.front();
-      const size_t next = call.next_datum + call.planned;
-      if (next == call.training->datums.size()) continue;
-      const size_t more = RowsOf(call.training->datums[next]);
-      if (rows != 0 && rows + more > max_train_rows_) continue;
-      ++call.planned;
-      rows += more;
-      dealt = true;
-    }
+  shares_.Deal(accounts, [&](AccountId account) { return PlanOne(&*line_of(account), &rows); });
+  std::vector<AccountId> unmet;
+  for (const Line& line : lines) {
+    if (line.unmet) unmet.push_back(line.account);
   }
+  shares_.Close(unmet);
+  return waiting;
+}
 
+void Trainer::BuildPlan(double clock) {
+  plan_.Clear();
+  owners_.clear();
+  const std::vector<Adapter*> waiting = Pick(clock);
   for (bool backward : {true, false}) {
     for (Adapter* adapter : waiting) {
       const Call& call = adapter->calls.front();

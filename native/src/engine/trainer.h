@@ -2,8 +2,8 @@
 //
 // 1. Each adapter has one queue; calls apply in the order in which they came (N7). Queues advance
 // independently.
-// 2. A pass takes whole datums, one adapter after another in turn, up to max_train_rows; a larger
-// datum goes alone. A
+// 2. A pass takes whole datums up to max_train_rows, each of the tenant whose turn it is and of its
+// adapters in turn; a larger datum goes alone. A
 //    call may spread over several passes: gradients are chains carried across them (N6).
 // 3. A call that fails puts back the gradient that it started from. It is copied when the call's
 // first pass begins,
@@ -18,12 +18,15 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "engine/flops.h"
 #include "engine/plan.h"
+#include "engine/tenant_shares.h"
 
 namespace hotbed {
 
@@ -36,17 +39,19 @@ struct TrainingCall {
 
 class Trainer {
  public:
-  Trainer(Executor* executor, int max_train_rows, EngineStats* stats);
+  Trainer(const ModelConfig& config, Executor* executor, int max_train_rows, double max_wait_flops,
+          EngineStats* stats);
   ~Trainer();
 
-  void Add(AdapterHandle handle, std::unique_ptr<AdapterState> state);
+  void Add(AdapterHandle handle, AccountId account, std::unique_ptr<AdapterState> state);
   bool Has(AdapterHandle handle) const;
   // Rejects what is pending with cancelled.
   void Drop(AdapterHandle handle);
 
-  // The handle must be one that Has() knows; 0 stands for the base, which takes only Run() without
-  // backward.
+  // The handles of the calls below must be ones that Has() knows.
   void Run(AdapterHandle handle, std::unique_ptr<TrainingCall> call);
+  // On the base, for a tenant: without backward.
+  void RunBase(AccountId account, std::unique_ptr<TrainingCall> call);
   void OptimStep(AdapterHandle handle, const AdamParams& params, Done<OptimStepResult> done);
   // Calls visit(state) or, when the adapter goes first, reject(fault), in the adapter's order.
   // visit may keep the weights but not the state.
@@ -57,25 +62,46 @@ class Trainer {
   // Everything that needs no pass and whose turn has come.
   void RunImmediate();
   bool has_pass() const;
-  // The next slice of the pass in flight, or of a new one. Returns its cost in forward rows (a row
-  // with a backward pass counts three times).
-  double Work();
+  // The next slice of the pass in flight, or of a new one; `clock` = FLOPs done so far by anybody.
+  // Returns its FLOPs.
+  double Work(double clock);
+  bool in_pass() const { return in_pass_; }
 
-  size_t adapters() const;
-  // Calls visit(state) for every adapter.
-  void ForEach(const std::function<void(const AdapterState&)>& visit) const;
+  // Who was served how much, by account.
+  TenantShares& shares() { return shares_; }
+  const TenantShares& shares() const { return shares_; }
+  // The sum of the weights of the tenants with work here.
+  double waiting_weight() const;
+
+  size_t adapters() const { return by_handle_.size(); }
+  // Calls visit(handle, account, state, bytes of the copies that calls in flight hold) for every
+  // adapter.
+  void ForEach(const std::function<void(AdapterHandle, AccountId, const AdapterState&, size_t)>&
+                   visit) const;
 
  private:
   struct Call;
   struct Adapter;
 
+  // A tenant's adapters that wait for a pass, in turn.
+  struct Line {
+    AccountId account;
+    std::vector<Adapter*> adapters;
+    size_t next = 0;
+    bool unmet = false;
+  };
+
   Adapter* Find(AdapterHandle handle);
-  void Push(AdapterHandle handle, Call call);
+  static Call CallOf(std::unique_ptr<TrainingCall> training);
+  double FlopsOf(const Adapter& adapter, const Datum& datum, bool backward) const;
+  // Picks the datums of the next pass (Call::planned) and charges for them.
+  std::vector<Adapter*> Pick(double clock);
+  std::optional<double> PlanOne(Line* line, size_t* rows);
   // Runs the adapter's calls that need no pass, up to the first that does.
   void Advance(Adapter* adapter);
-  void BeginPass();
+  void BeginPass(double clock);
   void EndPass();
-  void BuildPlan();
+  void BuildPlan(double clock);
   void AddDatum(const Datum& datum, LossName loss);
   void AddTargets(const Branch& branch, LossName loss);
   void BeginCall(Adapter* adapter, Call* call);
@@ -86,7 +112,10 @@ class Trainer {
   Executor* const executor_;
   const size_t max_train_rows_;
   EngineStats* const stats_;
-  std::vector<std::unique_ptr<Adapter>> adapters_;  // [0] is the base
+  const FlopsModel flops_;
+  TenantShares shares_;
+  std::vector<std::unique_ptr<Adapter>> adapters_;  // and the base, once per tenant that uses it
+  std::unordered_map<AccountId, Adapter*> bases_;
   std::unordered_map<AdapterHandle, Adapter*> by_handle_;
   size_t turn_ = 0;
 

@@ -129,6 +129,27 @@ void ValidateOptions(const EngineOptions& options) {
   AtLeast("activationBudgetMiB", options.activation_budget_mib, 0);
   AtLeast("maxStepRows", options.max_step_rows, 1);
   AtLeast("maxTrainRows", options.max_train_rows, 1);
+  const double floors[] = {options.decode_floor, options.training_floor};
+  const char* const names[] = {"scheduling.decodeFloor", "scheduling.trainingFloor"};
+  for (int i = 0; i < 2; ++i) {
+    if (!(floors[i] >= 0 && floors[i] <= 1)) {
+      Refuse(names[i], "expected a part from 0 to 1, got " + std::to_string(floors[i]));
+    }
+  }
+  if (floors[0] + floors[1] > 1) {
+    Refuse(names[1], "the floors of decode and training are more than 1 together");
+  }
+  if (!(options.max_wait_flops > 0)) {
+    Refuse("scheduling.maxWaitGflop", "expected a number above 0");
+  }
+  const auto check_limits = [](const std::string& scope, const PendingWork& limits) {
+    AtLeast((scope + ".samplingCalls").c_str(), static_cast<double>(limits.sampling_calls), 1);
+    AtLeast((scope + ".samplingTokens").c_str(), static_cast<double>(limits.sampling_tokens), 1);
+    AtLeast((scope + ".trainingRows").c_str(), static_cast<double>(limits.training_rows), 1);
+    AtLeast((scope + ".trainingMiB").c_str(), static_cast<double>(limits.training_bytes), 1);
+  };
+  check_limits("limits.total", options.limits.total);
+  check_limits("limits.perTenant", options.limits.per_tenant);
 }
 
 void ValidateTokens(const ModelConfig& config, const std::string& field,
