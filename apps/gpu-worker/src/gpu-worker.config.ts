@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { z } from 'zod';
-import type { EngineOptions } from '#hotbed/engine';
+import { DEFAULT_ENGINE_OPTIONS, type EngineOptions } from '#hotbed/engine';
 import {
   blobConfigShape,
   databaseConfigShape,
@@ -46,6 +46,14 @@ const failpointsVariable = (env: NodeJS.ProcessEnv) =>
     })
     .refine((points) => points.size === 0 || env['NODE_ENV'] === 'test', 'is honoured only with NODE_ENV=test');
 
+/** A part of the whole: 0..1. */
+const partVariable = z
+  .string()
+  .regex(/^(0|1|0?\.[0-9]+)$/, 'expected a part from 0 to 1')
+  .transform(Number);
+const limitVariable = integerVariable(1, Number.MAX_SAFE_INTEGER);
+const { total: TOTAL, perTenant: PER_TENANT } = DEFAULT_ENGINE_OPTIONS.limits;
+
 /** What decides how the engine runs; every program that opens one reads these. */
 const engineConfigShape = {
   HOTBED_BASE_MODEL: z.string().min(1),
@@ -53,15 +61,20 @@ const engineConfigShape = {
   HOTBED_ENGINE_THREADS: integerVariable(1, 1024).optional(),
   HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(256),
   HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(512),
+  HOTBED_DECODE_FLOOR: partVariable.default(DEFAULT_ENGINE_OPTIONS.scheduling.decodeFloor),
+  HOTBED_TRAINING_FLOOR: partVariable.default(DEFAULT_ENGINE_OPTIONS.scheduling.trainingFloor),
+  HOTBED_MAX_WAIT_GFLOP: integerVariable(1, 1_000_000_000).default(DEFAULT_ENGINE_OPTIONS.scheduling.maxWaitGflop),
+  HOTBED_MAX_SAMPLING_CALLS: limitVariable.default(TOTAL.samplingCalls),
+  HOTBED_MAX_SAMPLING_TOKENS: limitVariable.default(TOTAL.samplingTokens),
+  HOTBED_MAX_TRAINING_ROWS: limitVariable.default(TOTAL.trainingRows),
+  HOTBED_MAX_TRAINING_MIB: integerVariable(1, 1 << 20).default(TOTAL.trainingMiB),
+  HOTBED_TENANT_MAX_SAMPLING_CALLS: limitVariable.default(PER_TENANT.samplingCalls),
+  HOTBED_TENANT_MAX_SAMPLING_TOKENS: limitVariable.default(PER_TENANT.samplingTokens),
+  HOTBED_TENANT_MAX_TRAINING_ROWS: limitVariable.default(PER_TENANT.trainingRows),
+  HOTBED_TENANT_MAX_TRAINING_MIB: integerVariable(1, 1 << 20).default(PER_TENANT.trainingMiB),
 };
 
-interface EngineValues {
-  HOTBED_BASE_MODEL: string;
-  HOTBED_KERNELS: 'auto' | 'scalar' | 'avx2' | 'avx512';
-  HOTBED_ENGINE_THREADS?: number | undefined;
-  HOTBED_KV_CACHE_MIB: number;
-  HOTBED_ENGINE_ACTIVATION_MIB: number;
-}
+type EngineValues = { [Name in keyof typeof engineConfigShape]: z.output<(typeof engineConfigShape)[Name]> };
 
 /** @throws ConfigError naming every wrong variable. */
 export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
@@ -110,6 +123,25 @@ function toEngineOptions(values: EngineValues): EngineOptions {
     // runs at the linear kernels' full speed.
     maxStepRows: 256,
     maxTrainRows: 2048,
+    scheduling: {
+      decodeFloor: values.HOTBED_DECODE_FLOOR,
+      trainingFloor: values.HOTBED_TRAINING_FLOOR,
+      maxWaitGflop: values.HOTBED_MAX_WAIT_GFLOP,
+    },
+    limits: {
+      total: {
+        samplingCalls: values.HOTBED_MAX_SAMPLING_CALLS,
+        samplingTokens: values.HOTBED_MAX_SAMPLING_TOKENS,
+        trainingRows: values.HOTBED_MAX_TRAINING_ROWS,
+        trainingMiB: values.HOTBED_MAX_TRAINING_MIB,
+      },
+      perTenant: {
+        samplingCalls: values.HOTBED_TENANT_MAX_SAMPLING_CALLS,
+        samplingTokens: values.HOTBED_TENANT_MAX_SAMPLING_TOKENS,
+        trainingRows: values.HOTBED_TENANT_MAX_TRAINING_ROWS,
+        trainingMiB: values.HOTBED_TENANT_MAX_TRAINING_MIB,
+      },
+    },
   };
 }
 

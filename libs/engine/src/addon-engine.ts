@@ -3,6 +3,7 @@ import type {
   AdamParams,
   AdapterFile,
   AdapterHandle,
+  AdapterMemory,
   AdapterSpec,
   Datum,
   Engine,
@@ -14,6 +15,7 @@ import type {
   PolicyHandle,
   SampleRequest,
   SampleResult,
+  TenantStats,
 } from './engine.types';
 import type { NativeEngine } from './native-addon';
 
@@ -31,8 +33,8 @@ export class AddonEngine implements Engine {
     return answer(() => this.native.stats());
   }
 
-  createAdapter(spec: AdapterSpec): Promise<AdapterHandle> {
-    return settle(this.native.createAdapter(spec));
+  createAdapter(spec: AdapterSpec, tenant: string | null = null): Promise<AdapterHandle> {
+    return settle(this.native.createAdapter(spec, tenant));
   }
 
   specOf(adapter: AdapterHandle): AdapterSpec {
@@ -66,8 +68,13 @@ export class AddonEngine implements Engine {
     }
   }
 
-  forward(adapter: AdapterHandle | null, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult> {
-    return settle(this.native.forward(adapter, loss, datums));
+  forward(
+    adapter: AdapterHandle | null,
+    loss: Loss,
+    datums: readonly Datum[],
+    tenant: string | null = null,
+  ): Promise<ForwardBackwardResult> {
+    return settle(this.native.forward(adapter, loss, datums, tenant));
   }
 
   forwardBackward(adapter: AdapterHandle, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult> {
@@ -90,8 +97,11 @@ export class AddonEngine implements Engine {
     return settle(this.native.snapshot(adapter, opIndex, path));
   }
 
-  restore(path: string): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }> {
-    return settle(this.native.restore(path));
+  restore(
+    path: string,
+    tenant: string | null = null,
+  ): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }> {
+    return settle(this.native.restore(path, tenant));
   }
 
   exportWeights(policy: PolicyHandle, path: string): Promise<AdapterFile> {
@@ -102,8 +112,12 @@ export class AddonEngine implements Engine {
     return answer(() => this.native.peftConfig(policy));
   }
 
-  async importPeft(folder: string, seed: string): Promise<{ adapter: AdapterHandle; spec: AdapterSpec }> {
-    const { adapter, spec } = await settle(this.native.importPeft(folder, seed));
+  async importPeft(
+    folder: string,
+    seed: string,
+    tenant: string | null = null,
+  ): Promise<{ adapter: AdapterHandle; spec: AdapterSpec }> {
+    const { adapter, spec } = await settle(this.native.importPeft(folder, seed, tenant));
     return { adapter, spec };
   }
 
@@ -113,6 +127,22 @@ export class AddonEngine implements Engine {
 
   logits(policy: PolicyHandle | null, tokens: Int32Array): Promise<Float32Array> {
     return settle(this.native.logits(policy, tokens));
+  }
+
+  setTenantWeight(tenant: string, weight: number): void {
+    answer(() => this.native.setTenantWeight(tenant, weight));
+  }
+
+  tenants(): Promise<TenantStats[]> {
+    return settle(this.native.tenants());
+  }
+
+  adapterMemory(adapter: AdapterHandle): Promise<AdapterMemory> {
+    return settle(this.native.adapterMemory(adapter));
+  }
+
+  policyBytes(policy: PolicyHandle): number {
+    return answer(() => this.native.policyBytes(policy));
   }
 
   dispose(): Promise<void> {

@@ -43,6 +43,37 @@ export interface EngineOptions {
   maxStepRows: number;
   /** Most rows of one training pass; a datum larger than this runs in a pass of its own. */
   maxTrainRows: number;
+  scheduling: SchedulingOptions;
+  limits: AdmissionLimits;
+}
+
+/** How contested work is shared. No result depends on any of it. */
+export interface SchedulingOptions {
+  /** Parts of the FLOPs that sampling and training keep while both wait, 0..1, together at most 1. */
+  decodeFloor: number;
+  trainingFloor: number;
+  /** Whoever has waited while so much work was done (10^9 FLOPs, by anybody) goes next, whatever the shares say. */
+  maxWaitGflop: number;
+}
+
+/** What may be pending at a time, from a call's acceptance to its end; each 1 or more. */
+export interface PendingLimits {
+  samplingCalls: number;
+  /** Tokens of sampling calls: the prompt and all that may be drawn. */
+  samplingTokens: number;
+  /** Shared rows and branches of training calls. */
+  trainingRows: number;
+  /** The data of training calls, MiB. */
+  trainingMiB: number;
+}
+
+/**
+ * Above a limit a call is refused with `busy`, naming the limit and what is pending, and nothing else changes. A call
+ * larger than a limit is taken while nothing else is pending.
+ */
+export interface AdmissionLimits {
+  total: PendingLimits;
+  perTenant: PendingLimits;
 }
 
 export interface EngineInfo {
@@ -94,6 +125,8 @@ export interface SampleRequest {
   params: SamplingParams;
   /** Also return log-probs of the prompt's tokens (first entry NaN). */
   promptLogprobs: boolean;
+  /** Who pays; null or absent = the policy's tenant, of the plain base nobody in particular. */
+  tenant?: string | null;
 }
 
 export type StopReason = 'stop' | 'length';
@@ -233,15 +266,81 @@ export interface EngineStats {
   adapters: number;
   policies: number;
   activeSequences: number;
+  /** Key/value pages in use. */
   kvBytes: number;
+  /** The sum of the first four of the memory below. */
   adapterBytes: number;
+
+  /** Work by the formula of the cost of a row (native/src/engine/flops.h). */
+  samplingFlops: number;
+  trainingFlops: number;
+  /** Most training that one sampling step has waited for while both had work. */
+  maxDecodeWaitFlops: number;
+  /** Times that waiting too long decided between sampling and training. */
+  overdueServices: number;
+  busyRefusals: number;
+  pendingSamplingCalls: number;
+  pendingSamplingTokens: number;
+  pendingTrainingRows: number;
+  /** Age of the oldest pending call, ms; 0 = none. */
+  oldestSamplingMs: number;
+  oldestTrainingMs: number;
+
+  /** Memory by owner, bytes. A, B, m, v and gradient of live adapters: 16 r S each. */
+  stateBytes: number;
+  /** Gradients that calls in flight started from: 4 r S each. */
+  inFlightBytes: number;
+  /** Pinned A and B that no live adapter has any more: 4 r S each. */
+  policyBytes: number;
+  /** The executor's own forms of A and B, while in use. */
+  packedBytes: number;
+  /** Key/value pages used at least once: they are used again, never given back. */
+  kvAllocatedBytes: number;
+  /** Activations and scratch, grown to the largest plan so far. */
+  scratchBytes: number;
+  /** Data of pending training calls. */
+  pendingDataBytes: number;
+}
+
+/** One adapter's part of the memory, bytes; words as in `EngineStats`. */
+export interface AdapterMemory {
+  stateBytes: number;
+  inFlightBytes: number;
+  policyBytes: number;
+  packedBytes: number;
+}
+
+/** What one tenant had and has. */
+export interface TenantStats {
+  /** '' = calls that named no tenant. */
+  tenant: string;
+  weight: number;
+  adapters: number;
+  samplingFlops: number;
+  trainingFlops: number;
+  /** Steps in which it had rows, passes in which it had datums. */
+  samplingSteps: number;
+  trainingPasses: number;
+  /** How far behind the most served tenant of the last plan, FLOPs / weight; 0 when it has no work. */
+  samplingLag: number;
+  trainingLag: number;
+  /** Places in plans that it got because it had waited too long. */
+  overdueServices: number;
+  busyRefusals: number;
+  pendingSamplingCalls: number;
+  pendingSamplingTokens: number;
+  pendingTrainingRows: number;
+  pendingDataBytes: number;
 }
 
 export interface Engine {
   info(): EngineInfo;
   stats(): EngineStats;
-  /** state(0): B = 0, A drawn from the seed. @throws EngineFault `invalid_argument` naming the field. */
-  createAdapter(spec: AdapterSpec): Promise<AdapterHandle>;
+  /**
+   * state(0): B = 0, A drawn from the seed. `tenant` pays for what is done with the adapter and its policies; null or
+   * absent = nobody in particular. @throws EngineFault `invalid_argument` naming the field.
+   */
+  createAdapter(spec: AdapterSpec, tenant?: string | null): Promise<AdapterHandle>;
   specOf(adapter: AdapterHandle): AdapterSpec;
   /** Pending work of the adapter is rejected with `cancelled`; pinned policies stay valid. */
   dropAdapter(adapter: AdapterHandle): Promise<void>;
@@ -250,8 +349,13 @@ export interface Engine {
   release(policy: PolicyHandle): void;
   /** Continuous batching: rows of any policies share steps. `signal` cancels (rejects with `cancelled`). */
   sample(request: SampleRequest, signal?: AbortSignal): Promise<SampleResult>;
-  /** Log-probs and loss only; `adapter` null = base. Does not change state. */
-  forward(adapter: AdapterHandle | null, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
+  /** Log-probs and loss only; `adapter` null = base, for which `tenant` pays. Does not change state. */
+  forward(
+    adapter: AdapterHandle | null,
+    loss: Loss,
+    datums: readonly Datum[],
+    tenant?: string | null,
+  ): Promise<ForwardBackwardResult>;
   /** Adds this call's gradient to the adapter's. */
   forwardBackward(adapter: AdapterHandle, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
   /** AdamW on the accumulated gradient, then gradient = 0. @throws EngineFault `not_finite` (state unchanged). */
@@ -263,17 +367,31 @@ export interface Engine {
   /** Whole training state (A, B, m, v, gradient, step, spec) to a file: temporary name, fsync, rename, fsync folder. */
   snapshot(adapter: AdapterHandle, opIndex: string, path: string): Promise<AdapterFile>;
   /** A new adapter with exactly the snapshot's state. @throws EngineFault `invalid_file` | `base_mismatch`. */
-  restore(path: string): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
+  restore(
+    path: string,
+    tenant?: string | null,
+  ): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
   /** Canonical PEFT safetensors of A and B (`adapter_model.safetensors`), the file whose digest is weightsDigest. */
   exportWeights(policy: PolicyHandle, path: string): Promise<AdapterFile>;
   /** The text of PEFT's adapter_config.json for this policy. */
   peftConfig(policy: PolicyHandle): string;
   /** A new adapter from a PEFT folder; moments and gradient zero. Refuses unknown keys by name. */
-  importPeft(folder: string, seed: string): Promise<{ adapter: AdapterHandle; spec: AdapterSpec }>;
+  importPeft(
+    folder: string,
+    seed: string,
+    tenant?: string | null,
+  ): Promise<{ adapter: AdapterHandle; spec: AdapterSpec }>;
   /** Debug and tests: raw tensors by PEFT name for 'weight' | 'm' | 'v' | 'gradient'. */
   tensors(adapter: AdapterHandle, what: 'weight' | 'm' | 'v' | 'gradient'): Promise<Map<string, Float32Array>>;
   /** Full logits [vocabularySize] after the last token of the sequence; tests and the isolation benchmark. */
   logits(policy: PolicyHandle | null, tokens: Int32Array): Promise<Float32Array>;
+  /** A tenant's part of contested work relative to others', 0.001..1000000, from the next plan on; 1 until it is set. */
+  setTenantWeight(tenant: string, weight: number): void;
+  /** Every tenant seen, as of the end of the running step. */
+  tenants(): Promise<TenantStats[]>;
+  adapterMemory(adapter: AdapterHandle): Promise<AdapterMemory>;
+  /** Bytes of a policy's A and B, whoever else holds them. */
+  policyBytes(policy: PolicyHandle): number;
   /** Waits for running work to stop, frees everything. Idempotent; later calls reject with `disposed`. */
   dispose(): Promise<void>;
 }

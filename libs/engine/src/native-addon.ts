@@ -5,6 +5,7 @@ import type {
   AdamParams,
   AdapterFile,
   AdapterHandle,
+  AdapterMemory,
   AdapterSpec,
   Datum,
   EngineInfo,
@@ -16,6 +17,7 @@ import type {
   PolicyHandle,
   SampleRequest,
   SampleResult,
+  TenantStats,
 } from './engine.types';
 
 /** Options as the addon takes them. `mutation` reorders one chain on purpose: the isolation benchmark proves with it that it would notice. */
@@ -27,7 +29,7 @@ export interface NativeOptions extends EngineOptions {
 export interface NativeEngine {
   info(): EngineInfo;
   stats(): EngineStats;
-  createAdapter(spec: AdapterSpec): Promise<AdapterHandle>;
+  createAdapter(spec: AdapterSpec, tenant: string | null): Promise<AdapterHandle>;
   specOf(adapter: AdapterHandle): AdapterSpec;
   dropAdapter(adapter: AdapterHandle): Promise<void>;
   pin(adapter: AdapterHandle): Promise<PolicyHandle>;
@@ -35,18 +37,31 @@ export interface NativeEngine {
   /** `id` is for cancel; 0 when the request was refused. */
   sample(request: SampleRequest): { id: number; result: Promise<SampleResult> };
   cancel(id: number): void;
-  forward(adapter: AdapterHandle | null, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
+  forward(
+    adapter: AdapterHandle | null,
+    loss: Loss,
+    datums: readonly Datum[],
+    tenant: string | null,
+  ): Promise<ForwardBackwardResult>;
   forwardBackward(adapter: AdapterHandle, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
   optimStep(adapter: AdapterHandle, params: AdamParams): Promise<OptimStepResult>;
   stateDigest(adapter: AdapterHandle, opIndex: string): Promise<string>;
   weightsDigest(policy: PolicyHandle): Promise<string>;
   snapshot(adapter: AdapterHandle, opIndex: string, path: string): Promise<AdapterFile>;
-  restore(path: string): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
+  restore(path: string, tenant: string | null): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
   exportWeights(policy: PolicyHandle, path: string): Promise<AdapterFile>;
   peftConfig(policy: PolicyHandle): string;
-  importPeft(folder: string, seed: string): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
+  importPeft(
+    folder: string,
+    seed: string,
+    tenant: string | null,
+  ): Promise<{ adapter: AdapterHandle; opIndex: string; spec: AdapterSpec }>;
   tensors(adapter: AdapterHandle, what: string): Promise<[string, Float32Array][]>;
   logits(policy: PolicyHandle | null, tokens: Int32Array): Promise<Float32Array>;
+  setTenantWeight(tenant: string, weight: number): void;
+  tenants(): Promise<TenantStats[]>;
+  adapterMemory(adapter: AdapterHandle): Promise<AdapterMemory>;
+  policyBytes(policy: PolicyHandle): number;
   dispose(): Promise<void>;
 }
 

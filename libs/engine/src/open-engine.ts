@@ -30,4 +30,10 @@ export const DEFAULT_ENGINE_OPTIONS: Omit<EngineOptions, 'modelFolder'> = {
   activationBudgetMiB: 512,
   maxStepRows: 256,
   maxTrainRows: 2048,
+  scheduling: { decodeFloor: 0.25, trainingFloor: 0.25, maxWaitGflop: 2000 },
+  limits: {
+    total: { samplingCalls: 16_384, samplingTokens: 16 << 20, trainingRows: 4 << 20, trainingMiB: 1024 },
+    // Half of the whole: no tenant can shut the others out.
+    perTenant: { samplingCalls: 8192, samplingTokens: 8 << 20, trainingRows: 2 << 20, trainingMiB: 512 },
+  },
 };

@@ -88,9 +88,9 @@ async function begin(
   from: FoldStart | null,
 ): Promise<{ adapter: AdapterHandle; opIndex: bigint }> {
   if (from === null) {
-    return { adapter: await engine.createAdapter(specOf(history)), opIndex: 0n };
+    return { adapter: await engine.createAdapter(specOf(history), history.tenantId), opIndex: 0n };
   }
-  const restored = await engine.restore(from.stateFile);
+  const restored = await engine.restore(from.stateFile, history.tenantId);
   const digest = await engine.stateDigest(restored.adapter, from.checkpoint.opIndex);
   if (restored.opIndex === from.checkpoint.opIndex && digest === from.checkpoint.stateDigest) {
     return { adapter: restored.adapter, opIndex: BigInt(restored.opIndex) };

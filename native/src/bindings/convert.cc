@@ -97,6 +97,27 @@ Datum ReadDatum(const Argument& argument) {
   return datum;
 }
 
+uint64_t ReadLimit(const Argument& argument) {
+  const double value = ReadNumber(argument);
+  if (value != std::trunc(value) || value < 0 || value > kMostExactInteger) {
+    Refuse(argument, "an integer, 0 or more");
+  }
+  return static_cast<uint64_t>(value);
+}
+
+PendingWork ReadPendingLimits(const Argument& argument) {
+  PendingWork limits;
+  limits.sampling_calls = ReadLimit(argument.Member("samplingCalls"));
+  limits.sampling_tokens = ReadLimit(argument.Member("samplingTokens"));
+  limits.training_rows = ReadLimit(argument.Member("trainingRows"));
+  const Argument mib = argument.Member("trainingMiB");
+  limits.training_bytes = ReadLimit(mib);
+  if (limits.training_bytes > uint64_t{1} << 30) Refuse(mib, "1073741824 or less");
+  limits.training_bytes <<= 20;
+  argument.RefuseOtherMembers();
+  return limits;
+}
+
 Napi::Value Int32Array(Napi::Env env, const std::vector<int32_t>& values) {
   auto array = Napi::Int32Array::New(env, values.size());
   if (!values.empty()) std::memcpy(array.Data(), values.data(), values.size() * sizeof(int32_t));
@@ -179,6 +200,10 @@ std::vector<int32_t> ReadTokens(const Argument& argument) {
   return ReadTyped<int32_t>(argument, napi_int32_array, "an Int32Array");
 }
 
+std::string ReadTenant(const Argument& argument) {
+  return argument.absent() ? std::string() : ReadText(argument);
+}
+
 OpenOptions ReadOpenOptions(const Argument& argument) {
   OpenOptions options;
   options.model_folder = ReadText(argument.Member("modelFolder"));
@@ -188,6 +213,15 @@ OpenOptions ReadOpenOptions(const Argument& argument) {
   options.engine.activation_budget_mib = ReadInteger(argument.Member("activationBudgetMiB"));
   options.engine.max_step_rows = ReadInteger(argument.Member("maxStepRows"));
   options.engine.max_train_rows = ReadInteger(argument.Member("maxTrainRows"));
+  const Argument scheduling = argument.Member("scheduling");
+  options.engine.decode_floor = ReadNumber(scheduling.Member("decodeFloor"));
+  options.engine.training_floor = ReadNumber(scheduling.Member("trainingFloor"));
+  options.engine.max_wait_flops = ReadNumber(scheduling.Member("maxWaitGflop")) * 1e9;
+  const Argument limits = argument.Member("limits");
+  options.engine.limits.total = ReadPendingLimits(limits.Member("total"));
+  options.engine.limits.per_tenant = ReadPendingLimits(limits.Member("perTenant"));
+  scheduling.RefuseOtherMembers();
+  limits.RefuseOtherMembers();
   options.engine.mutation = ReadBoolean(argument.Member("mutation"));
   argument.RefuseOtherMembers();
   return options;
@@ -216,6 +250,7 @@ SampleRequest ReadSampleRequest(const Argument& argument) {
   request.params.max_tokens = ReadInteger(params.Member("maxTokens"));
   request.params.stop_token_ids = ReadList(params.Member("stopTokenIds"), ReadInteger);
   request.prompt_logprobs = ReadBoolean(argument.Member("promptLogprobs"));
+  request.tenant = ReadTenant(argument.Member("tenant"));
   params.RefuseOtherMembers();
   argument.RefuseOtherMembers();
   return request;
@@ -295,7 +330,55 @@ Napi::Value ToJs(Napi::Env env, const EngineStats& stats) {
   object.Set("activeSequences", ToJs(env, stats.active_sequences));
   object.Set("kvBytes", ToJs(env, stats.kv_bytes));
   object.Set("adapterBytes", ToJs(env, stats.adapter_bytes));
+  object.Set("samplingFlops", stats.sampling_flops);
+  object.Set("trainingFlops", stats.training_flops);
+  object.Set("maxDecodeWaitFlops", stats.max_decode_wait_flops);
+  object.Set("overdueServices", ToJs(env, stats.overdue_services));
+  object.Set("busyRefusals", ToJs(env, stats.busy_refusals));
+  object.Set("pendingSamplingCalls", ToJs(env, stats.pending_sampling_calls));
+  object.Set("pendingSamplingTokens", ToJs(env, stats.pending_sampling_tokens));
+  object.Set("pendingTrainingRows", ToJs(env, stats.pending_training_rows));
+  object.Set("oldestSamplingMs", stats.oldest_sampling_ms);
+  object.Set("oldestTrainingMs", stats.oldest_training_ms);
+  object.Set("stateBytes", ToJs(env, stats.state_bytes));
+  object.Set("inFlightBytes", ToJs(env, stats.in_flight_bytes));
+  object.Set("policyBytes", ToJs(env, stats.policy_bytes));
+  object.Set("packedBytes", ToJs(env, stats.packed_bytes));
+  object.Set("kvAllocatedBytes", ToJs(env, stats.kv_allocated_bytes));
+  object.Set("scratchBytes", ToJs(env, stats.scratch_bytes));
+  object.Set("pendingDataBytes", ToJs(env, stats.pending_data_bytes));
   return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const AdapterMemory& memory) {
+  auto object = Napi::Object::New(env);
+  object.Set("stateBytes", ToJs(env, memory.state_bytes));
+  object.Set("inFlightBytes", ToJs(env, memory.in_flight_bytes));
+  object.Set("policyBytes", ToJs(env, memory.policy_bytes));
+  object.Set("packedBytes", ToJs(env, memory.packed_bytes));
+  return object;
+}
+
+Napi::Value ToJs(Napi::Env env, const std::vector<TenantStats>& tenants) {
+  return List(env, tenants, [env](const TenantStats& tenant) {
+    auto object = Napi::Object::New(env);
+    object.Set("tenant", tenant.tenant);
+    object.Set("weight", tenant.weight);
+    object.Set("adapters", ToJs(env, tenant.adapters));
+    object.Set("samplingFlops", tenant.sampling_flops);
+    object.Set("trainingFlops", tenant.training_flops);
+    object.Set("samplingSteps", ToJs(env, tenant.sampling_steps));
+    object.Set("trainingPasses", ToJs(env, tenant.training_passes));
+    object.Set("samplingLag", tenant.sampling_lag);
+    object.Set("trainingLag", tenant.training_lag);
+    object.Set("overdueServices", ToJs(env, tenant.overdue_services));
+    object.Set("busyRefusals", ToJs(env, tenant.busy_refusals));
+    object.Set("pendingSamplingCalls", ToJs(env, tenant.pending.sampling_calls));
+    object.Set("pendingSamplingTokens", ToJs(env, tenant.pending.sampling_tokens));
+    object.Set("pendingTrainingRows", ToJs(env, tenant.pending.training_rows));
+    object.Set("pendingDataBytes", ToJs(env, tenant.pending.training_bytes));
+    return object;
+  });
 }
 
 Napi::Value ToJs(Napi::Env env, const AdapterSpec& spec) {

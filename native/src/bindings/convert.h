@@ -30,6 +30,8 @@ struct Argument {
 };
 
 std::string ReadText(const Argument& argument);
+// The name of a tenant; absent = empty: nobody in particular.
+std::string ReadTenant(const Argument& argument);
 double ReadNumber(const Argument& argument);
 int ReadInteger(const Argument& argument);
 bool ReadBoolean(const Argument& argument);
@@ -56,6 +58,8 @@ Napi::Value ToJs(Napi::Env env, const std::string& text);
 Napi::Value ToJs(Napi::Env env, const std::vector<float>& values);
 Napi::Value ToJs(Napi::Env env, const EngineInfo& info);
 Napi::Value ToJs(Napi::Env env, const EngineStats& stats);
+Napi::Value ToJs(Napi::Env env, const AdapterMemory& memory);
+Napi::Value ToJs(Napi::Env env, const std::vector<TenantStats>& tenants);
 Napi::Value ToJs(Napi::Env env, const AdapterSpec& spec);
 Napi::Value ToJs(Napi::Env env, const SampleResult& result);
 Napi::Value ToJs(Napi::Env env, const ForwardBackwardResult& result);

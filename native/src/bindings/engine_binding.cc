@@ -96,20 +96,21 @@ struct Adopted {
 
 // Reads a state on the file thread and hands it to the engine.
 template <typename Read>
-void Adopt(EngineSession& session, const Done<Adopted>& done, Read read) {
-  session.jobs().Post([&session, done, read] {
+void Adopt(EngineSession& session, const std::string& tenant, const Done<Adopted>& done,
+           Read read) {
+  session.jobs().Post([&session, tenant, done, read] {
     try {
       hotbed::Snapshot snapshot = read(session.loaded());
       const AdapterSpec spec = *snapshot.state->spec;
       const uint64_t op_index = snapshot.op_index;
-      session.loaded().AdoptState(std::move(snapshot.state),
-                                  [done, spec, op_index](Result<AdapterHandle> adapter) {
-                                    if (adapter.ok()) {
-                                      done(Adopted{adapter.value(), spec, op_index});
-                                    } else {
-                                      done(adapter.fault());
-                                    }
-                                  });
+      const auto adopted = [done, spec, op_index](Result<AdapterHandle> adapter) {
+        if (adapter.ok()) {
+          done(Adopted{adapter.value(), spec, op_index});
+        } else {
+          done(adapter.fault());
+        }
+      };
+      session.loaded().AdoptState(std::move(snapshot.state), adopted, tenant);
     } catch (...) {
       done(CurrentFault());
     }
@@ -186,6 +187,10 @@ Napi::Function EngineBinding::Define(Napi::Env env) {
                       InstanceMethod("importPeft", &EngineBinding::ImportPeft),
                       InstanceMethod("tensors", &EngineBinding::Tensors),
                       InstanceMethod("logits", &EngineBinding::Logits),
+                      InstanceMethod("setTenantWeight", &EngineBinding::SetTenantWeight),
+                      InstanceMethod("tenants", &EngineBinding::Tenants),
+                      InstanceMethod("adapterMemory", &EngineBinding::AdapterMemory),
+                      InstanceMethod("policyBytes", &EngineBinding::PolicyBytes),
                       InstanceMethod("dispose", &EngineBinding::Dispose)});
 }
 
@@ -225,7 +230,8 @@ Napi::Value EngineBinding::Stats(const Napi::CallbackInfo& info) {
 
 Napi::Value EngineBinding::CreateAdapter(const Napi::CallbackInfo& info) {
   return Promise<AdapterHandle>(info.Env(), *session_, [&](const Done<AdapterHandle>& done) {
-    session_->engine().CreateAdapter(ReadAdapterSpec(At(info, 0, "spec")), done);
+    session_->engine().CreateAdapter(ReadAdapterSpec(At(info, 0, "spec")), done,
+                                     ReadTenant(At(info, 1, "tenant")));
   });
 }
 
@@ -288,7 +294,8 @@ Napi::Value EngineBinding::Forward(const Napi::CallbackInfo& info) {
         const Argument adapter = At(info, 0, "adapter");
         session_->engine().Forward(
             adapter.absent() ? std::nullopt : std::optional<AdapterHandle>(ReadHandle(adapter)),
-            ReadLoss(At(info, 1, "loss")), ReadDatums(At(info, 2, "datums")), done);
+            ReadLoss(At(info, 1, "loss")), ReadDatums(At(info, 2, "datums")), done,
+            ReadTenant(At(info, 3, "tenant")));
       });
 }
 
@@ -349,7 +356,8 @@ Napi::Value EngineBinding::Restore(const Napi::CallbackInfo& info) {
       [&](const Done<Adopted>& done) {
         session.engine();  // refuses after dispose
         const std::string path = ReadText(At(info, 0, "path"));
-        Adopt(session, done, [path](const Engine& engine) {
+        const std::string tenant = ReadTenant(At(info, 1, "tenant"));
+        Adopt(session, tenant, done, [path](const Engine& engine) {
           return ReadSnapshot(path, engine.config(), engine.info().base_digest,
                               engine.info().numerics_id);
         });
@@ -382,7 +390,8 @@ Napi::Value EngineBinding::ImportPeft(const Napi::CallbackInfo& info) {
         session.engine();  // refuses after dispose
         const std::string folder = ReadText(At(info, 0, "folder"));
         const uint64_t seed = ReadDecimal(At(info, 1, "seed"));
-        Adopt(session, done, [folder, seed](const Engine& engine) {
+        const std::string tenant = ReadTenant(At(info, 2, "tenant"));
+        Adopt(session, tenant, done, [folder, seed](const Engine& engine) {
           hotbed::Snapshot imported;
           imported.state = hotbed::ImportPeft(folder, engine.config(), seed);
           return imported;
@@ -419,6 +428,35 @@ Napi::Value EngineBinding::Logits(const Napi::CallbackInfo& info) {
             policy.absent() ? std::nullopt : std::optional<PolicyHandle>(ReadHandle(policy)),
             ReadTokens(At(info, 1, "tokens")), done);
       });
+}
+
+Napi::Value EngineBinding::SetTenantWeight(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return Answer(env, [&] {
+    session_->engine().SetTenantWeight(ReadTenant(At(info, 0, "tenant")),
+                                       ReadNumber(At(info, 1, "weight")));
+    return env.Undefined();
+  });
+}
+
+Napi::Value EngineBinding::Tenants(const Napi::CallbackInfo& info) {
+  using List = std::vector<TenantStats>;
+  return Promise<List>(info.Env(), *session_,
+                       [&](const Done<List>& done) { session_->engine().Tenants(done); });
+}
+
+Napi::Value EngineBinding::AdapterMemory(const Napi::CallbackInfo& info) {
+  using Memory = hotbed::AdapterMemory;
+  return Promise<Memory>(info.Env(), *session_, [&](const Done<Memory>& done) {
+    session_->engine().MemoryOf(ReadHandle(At(info, 0, "adapter")), done);
+  });
+}
+
+Napi::Value EngineBinding::PolicyBytes(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return Answer(env, [&] {
+    return ToJs(env, session_->engine().PolicyBytes(ReadHandle(At(info, 0, "policy"))));
+  });
 }
 
 Napi::Value EngineBinding::Dispose(const Napi::CallbackInfo& info) {

@@ -50,6 +50,10 @@ class EngineBinding : public Napi::ObjectWrap<EngineBinding> {
   Napi::Value ImportPeft(const Napi::CallbackInfo& info);
   Napi::Value Tensors(const Napi::CallbackInfo& info);
   Napi::Value Logits(const Napi::CallbackInfo& info);
+  Napi::Value SetTenantWeight(const Napi::CallbackInfo& info);
+  Napi::Value Tenants(const Napi::CallbackInfo& info);
+  Napi::Value AdapterMemory(const Napi::CallbackInfo& info);
+  Napi::Value PolicyBytes(const Napi::CallbackInfo& info);
   Napi::Value Dispose(const Napi::CallbackInfo& info);
 
   std::unique_ptr<EngineSession> session_;

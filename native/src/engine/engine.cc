@@ -83,7 +83,8 @@ PendingWork WorkOf(const std::vector<Datum>& datums) {
     for (const Branch& branch : datum.branches) {
       work.training_rows += branch.tokens.size();
       work.training_bytes += branch.tokens.size() * 4 + bytes(branch.weights) +
-                             bytes(branch.logprobs) + bytes(branch.advantages);
+                             bytes(branch.logprobs) + bytes(branch.advantages) +
+                             bytes(branch.targets) + bytes(branch.gradients) + bytes(branch.mask);
     }
   }
   return work;

@@ -126,6 +126,7 @@ export class RolloutAnswerer {
             seeds: prompt.seeds,
             params: { temperature, topK, topP, maxTokens, stopTokenIds },
             promptLogprobs: false,
+            tenant: request.tenantId,
           },
           this.stopping.signal,
         );
