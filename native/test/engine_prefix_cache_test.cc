@@ -282,7 +282,7 @@ struct Bench {
   explicit Bench(const TinyBase& base, size_t pages, int rows)
       : config(ConfigOf(base)),
         executor(Options(), config, WeightsOf(base)),
-        sampler(config, &executor, pages, rows, &stats) {}
+        sampler(config, &executor, pages, rows, 1e300, &stats) {}
 
   static CpuExecutorOptions Options() {
     CpuExecutorOptions options;
@@ -323,7 +323,7 @@ std::vector<SampleResult> RunPreempted(size_t pages, int rows, unsigned chaos, E
   }
   Inputs dice(chaos);
   while (bench.sampler.has_work()) {
-    bench.sampler.Step();
+    bench.sampler.Step(0);
     while (chaos != 0 && dice.Int(0, 5) == 0) bench.sampler.PreemptLatest();
   }
   CHECK_EQ(done, requests.size());
@@ -369,8 +369,8 @@ TEST(preemption_by_growth_ends_every_call) {
         (which ? roomy : bench).sampler.Submit(std::move(call));
       }
     }
-    while (bench.sampler.has_work()) bench.sampler.Step();
-    while (roomy.sampler.has_work()) roomy.sampler.Step();
+    while (bench.sampler.has_work()) bench.sampler.Step(0);
+    while (roomy.sampler.has_work()) roomy.sampler.Step(0);
     CHECK_EQ(done, size_t{24});
     CHECK(bench.stats.preemptions > 0);
     CHECK_EQ(roomy.stats.preemptions, uint64_t{0});
