@@ -30,8 +30,8 @@ ModelConfig TinyConfig() {
 
 AdapterSpec Spec() { return {3, 7.5, false, {Module::kQ, Module::kV, Module::kDown}, 42}; }
 
-std::unique_ptr<AdapterState> RandomState(uint64_t seed) {
-  auto state = ZeroAdapterState(TinyConfig(), Spec());
+std::unique_ptr<AdapterState> RandomState(uint64_t seed, const AdapterSpec& spec = Spec()) {
+  auto state = ZeroAdapterState(TinyConfig(), spec);
   std::mt19937_64 random(seed);
   const auto fill = [&](AlignedBuffer<float>& buffer) {
     for (const AdapterTensor& tensor : state->layout->tensors()) {
@@ -215,6 +215,34 @@ TEST(snapshot_refuses_another_base_and_damage) {
   CHECK_FAULT(read(), FaultCode::kInvalidFile, "not a snapshot");
 }
 
+TEST(head_adapter_goes_through_every_file) {
+  AdapterSpec spec = Spec();
+  spec.targets.push_back(Module::kLmHead);
+  spec.rslora = true;
+  const auto state = RandomState(9, spec);
+  const auto& tensors = state->layout->tensors();
+  CHECK_EQ(PeftTensorName(tensors[tensors.size() - 2]), "base_model.model.lm_head.lora_A.weight");
+  CHECK_EQ(PeftTensorName(tensors.back()), "base_model.model.lm_head.lora_B.weight");
+  const TemporaryFolder folder;
+  TensorDigests cache;
+  const std::string snapshot = folder.path() + "/snapshot.safetensors";
+  WriteSnapshot(snapshot, *state, kIdentity, cache);
+  const Snapshot read = ReadSnapshot(snapshot, TinyConfig(), kIdentity.base_digest, "f32-1");
+  CHECK_EQ(DigestOf(*read.state), DigestOf(*state));
+  CHECK(SameBuffer(read.state->gradient, state->gradient) && SameBuffer(read.state->m, state->m));
+
+  ExportWeights(folder.path() + "/adapter_model.safetensors", *state->weights);
+  WriteFile(folder.path() + "/adapter_config.json", PeftConfigText(spec));
+  const auto imported = ImportPeft(folder.path(), TinyConfig(), spec.seed);
+  CHECK(imported->spec->targets == spec.targets && imported->spec->rslora);
+  CHECK(SameBuffer(imported->weights->values, state->weights->values));
+
+  // What its own state digest does not cover it would not notice.
+  auto other = CopyOf(*state);
+  other->gradient[tensors.back().offset + tensors.back().size() - 1] += 1;
+  CHECK(DigestOf(*other) != DigestOf(*state));
+}
+
 TEST(writing_fails_cleanly) {
   const auto state = RandomState(8);
   CHECK_FAULT(ExportWeights("/nowhere/file", *state->weights), FaultCode::kIo, "/nowhere/file");
@@ -270,6 +298,8 @@ TEST(peft_import_refuses_keys_by_name) {
   files = PeftFiles();
   files.tensors.push_back({"base_model.model.lm_head.weight", "F32", {1}, std::string(4, '\0')});
   refuse(files, "key \"base_model.model.lm_head.weight\" matches no module");
+  files.tensors.back().name = "base_model.model.lm_head.base_layer.weight";
+  refuse(files, "save_embedding_layers=False");
   files = PeftFiles();
   files.tensors.push_back(files.tensors[0]);
   files.tensors.back().name.erase(0, std::strlen("base_model.model."));
