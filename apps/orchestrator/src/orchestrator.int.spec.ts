@@ -7,6 +7,7 @@ import {
   type CommandInput,
   type ExperimentSummary,
   type ExperimentView,
+  type LossPayload,
 } from '#hotbed/contracts';
 import { withTestDatabase } from '#hotbed/event-store/testing';
 import { RpcClient } from '#hotbed/messaging';
@@ -116,6 +117,11 @@ describe('an experiment by request/reply and broker', () => {
     [{ targets: ['q', 'nose'] }, 'targets[1]'],
     [{ maxTokens: 64 }, 'maxTokens'],
     [{ loss: { name: 'cross_entropy' } }, 'loss.name'],
+    [{ loss: { name: 'given_gradient' } }, 'loss.name'],
+    [{ loss: { name: 'cispo', clipLow: 2, clipHigh: 1 } }, 'loss.clipHigh'],
+    [{ loss: { name: 'cispo', clipLow: 0 } }, 'loss.clipHigh'],
+    [{ loss: { name: 'dro' } }, 'loss.beta'],
+    [{ loss: { name: 'dro', beta: 0.1, clipLow: 1 } }, 'loss'],
     [{ reward: { verifier: 'nobody', config: {} } }, 'reward.verifier'],
     [{ reward: { verifier: 'regular_expression', config: { pattern: '(' } } }, 'reward.config.pattern'],
     [{ reward: { verifier: 'file', config: { path: '/nowhere.mjs' } } }, 'reward.verifier'],
@@ -125,6 +131,20 @@ describe('an experiment by request/reply and broker', () => {
       fields: [{ path: field }],
     });
     expect(await db.store.head()).toEqual(before);
+  });
+
+  it('takes every loss that learns from advantages, and the head among the targets', async () => {
+    const losses: LossPayload[] = [
+      { name: 'cispo', clipLow: 0, clipHigh: 4 },
+      { name: 'dro', beta: 0.05 },
+      { name: 'gspo', clipLow: 0.9, clipHigh: 1.1 },
+    ];
+    for (const loss of losses) {
+      const { experimentId } = await create({ name: `learns-by-${loss.name}`, loss, targets: ['lm_head', 'q'] });
+      const view = await ask<ExperimentView>('get-experiment', { experiment: experimentId });
+      expect(view.algorithm.loss).toEqual(loss);
+      expect(view.adapterSpec.targets).toEqual(['q', 'lm_head']);
+    }
   });
 
   it('refuses a name that is taken', async () => {

@@ -1,4 +1,13 @@
-import { float32Tensor, int32Tensor, type Operation, type PayloadOf } from '#hotbed/contracts';
+import {
+  LOSS_BRANCH_FIELDS,
+  float32Tensor,
+  int32Tensor,
+  type BranchField,
+  type InlineDatum,
+  type Operation,
+  type PayloadOf,
+} from '#hotbed/contracts';
+import { EVERY_LOSS, Random, underLoss } from '#hotbed/fold/testing';
 import { NO_ADAPTER, evolveAdapter, type Adapter } from './adapter';
 import { decideAcceptOperations, decideCreateAdapter } from './adapter.decider';
 
@@ -82,6 +91,42 @@ describe('an open adapter', () => {
     expect(() => decideAcceptOperations(anOpenAdapter(), ADAPTER, [operation], client)).toThrow(
       'operations[0].datums[0].branches[0].logprobs: expected 2 values, got 1; ' +
         'operations[0].datums[0].branches[0].advantages: importance_sampling needs it',
+    );
+  });
+
+  it.each(EVERY_LOSS)('takes what $name takes, and names each number that is missing, foreign or misshapen', (loss) => {
+    const random = new Random(1);
+    const several = loss.name === 'gspo' ? 1 : 3;
+    const operation = underLoss(random, loss, several) as Extract<Operation, { kind: 'forward_backward' }>;
+    expect(decideAcceptOperations(anOpenAdapter(), ADAPTER, [operation], client).payloads).toHaveLength(1);
+    const [datum] = operation.datums as [InlineDatum];
+    const at = 'operations[0].datums[0].branches[0]';
+    const refusal = (change: Partial<InlineDatum['branches'][number]>): string => {
+      const branches = [{ ...datum.branches[0]!, ...change }];
+      const changed: Operation = { ...operation, datums: [{ ...datum, branches }] };
+      try {
+        decideAcceptOperations(anOpenAdapter(), ADAPTER, [changed], client);
+        return 'accepted';
+      } catch (error) {
+        return (error as Error).message;
+      }
+    };
+    for (const field of ['weights', 'logprobs', 'advantages', 'gradients', 'mask'] as const) {
+      const isNeeded = (LOSS_BRANCH_FIELDS[loss.name] as readonly BranchField[]).includes(field);
+      const change = { [field]: isNeeded ? null : float32Tensor([0, 0, 0, 0, 0]) };
+      expect(refusal(change)).toBe(`${at}.${field}: ${loss.name} ${isNeeded ? 'needs it' : 'takes none; send null'}`);
+      if (isNeeded) expect(refusal({ [field]: float32Tensor([0, 0]) })).toContain(`${at}.${field}: expected`);
+      if (isNeeded) expect(refusal({ [field]: int32Tensor([0, 0, 0, 0, 0]) })).toContain('expected dtype f32');
+    }
+    expect(refusal({ targets: int32Tensor([1, 2], [1, 2]) })).toContain(`${at}.targets: expected the shape [5]`);
+    expect(refusal({ targets: int32Tensor([], [5, 0]) })).toContain(`${at}.targets: expected the shape [5]`);
+    expect(refusal({ targets: float32Tensor([1, 2, 3, 4, 5]) })).toContain(`${at}.targets: expected dtype i32`);
+  });
+
+  it('keeps gspo to one target per position, and thresholds in order', () => {
+    const gspo = underLoss(new Random(2), { name: 'gspo', clipLow: 1.2, clipHigh: 0.8 }, 2);
+    expect(() => decideAcceptOperations(anOpenAdapter(), ADAPTER, [gspo], client)).toThrow(
+      /loss\.clipHigh: expected clipLow \(1\.2\) or more.*targets: gspo takes one target per position/,
     );
   });
 

@@ -6,3 +6,4 @@ export {
   type Acceptance,
   type AdapterCreation,
 } from './adapter.decider';
+export { lossProblems } from './operation-problems';

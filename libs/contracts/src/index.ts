@@ -33,9 +33,12 @@ export { TARGET_MODULE_NAMES, adapterSpecSchema, baseIdentitySchema, type Adapte
 export {
   adamSchema,
   datumSchema,
+  LOSS_BRANCH_FIELDS,
   lossSchema,
   operationSchema,
+  takesAdvantages,
   type AdamPayload,
+  type BranchField,
   type DatumPayload,
   type InlineDatum,
   type LossPayload,

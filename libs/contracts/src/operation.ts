@@ -2,13 +2,43 @@ import { z } from 'zod';
 import { idSchema, u64Schema } from './ids';
 import { tensorSchema } from './tensor';
 
-/** Strict: a setting that this platform does not know would change the result unseen if it were dropped. */
+/** Absolute ratios, clipLow <= clipHigh. */
+const clip = { clipLow: z.number().nonnegative(), clipHigh: z.number().nonnegative() };
+
+/**
+ * What is summed over targets; the engine's `Loss` has the formulas. Strict: a setting that this platform does not know
+ * would change the result unseen if it were dropped.
+ */
 export const lossSchema = z.discriminatedUnion('name', [
   z.strictObject({ name: z.literal('cross_entropy') }),
   z.strictObject({ name: z.literal('importance_sampling') }),
-  z.strictObject({ name: z.literal('ppo'), clipLow: z.number().nonnegative(), clipHigh: z.number().nonnegative() }),
+  z.strictObject({ name: z.literal('ppo'), ...clip }),
+  z.strictObject({ name: z.literal('cispo'), ...clip }),
+  /** beta: strength of the pull to the recorded policy. */
+  z.strictObject({ name: z.literal('dro'), beta: z.number().nonnegative().max(1e30) }),
+  /** One ratio per branch, over the positions of its mask. */
+  z.strictObject({ name: z.literal('gspo'), ...clip }),
+  /** The client's own dL/dlogprob. */
+  z.strictObject({ name: z.literal('given_gradient') }),
 ]);
 export type LossPayload = z.infer<typeof lossSchema>;
+
+/** The numbers of an inline branch that each loss takes; the others are null or absent. */
+export const LOSS_BRANCH_FIELDS = {
+  cross_entropy: ['weights'],
+  importance_sampling: ['logprobs', 'advantages'],
+  ppo: ['logprobs', 'advantages'],
+  cispo: ['logprobs', 'advantages'],
+  dro: ['logprobs', 'advantages'],
+  gspo: ['logprobs', 'advantages', 'mask'],
+  given_gradient: ['gradients'],
+} as const satisfies Record<LossPayload['name'], readonly BranchField[]>;
+export type BranchField = 'weights' | 'logprobs' | 'advantages' | 'gradients' | 'mask';
+
+/** Whether a loss can learn from recorded rollouts, which carry advantages. */
+export function takesAdvantages(loss: LossPayload['name']): boolean {
+  return (LOSS_BRANCH_FIELDS[loss] as readonly BranchField[]).includes('advantages');
+}
 
 /**
  * Training data taken from recorded rollouts: refers to the tokens, never copies them. The prompt's tokens are in
@@ -29,7 +59,10 @@ export const rolloutDatumSchema = z.object({
 });
 export type RolloutDatum = z.infer<typeof rolloutDatumSchema>;
 
-/** Training data given by a client: everything inside. */
+/**
+ * Training data given by a client: everything inside. A branch has n positions, one per token, with K targets each;
+ * strict, as the loss is.
+ */
 export const inlineDatumSchema = z.object({
   source: z.literal('inline'),
   recordId: idSchema.nullable(),
@@ -38,13 +71,18 @@ export const inlineDatumSchema = z.object({
   prompt: tensorSchema,
   branches: z
     .array(
-      z.object({
-        /** i32 [n] */
+      z.strictObject({
+        /** i32 [n]: what is fed, and the targets where `targets` is null or absent. */
         tokens: tensorSchema,
-        /** f32 [n] each, or null where the loss does not use it. */
+        /** f32, the shape of the targets ([n], or [n, K]); null or absent where the loss does not use it. */
         weights: tensorSchema.nullable(),
         logprobs: tensorSchema.nullable(),
         advantages: tensorSchema.nullable(),
+        /** i32 [n] or [n, K], row-major; gspo takes one per position. */
+        targets: tensorSchema.nullable().optional(),
+        gradients: tensorSchema.nullable().optional(),
+        /** f32 [n] */
+        mask: tensorSchema.nullable().optional(),
       }),
     )
     .min(1),

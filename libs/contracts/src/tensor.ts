@@ -16,14 +16,16 @@ export const tensorSchema = z
   );
 export type Tensor = z.infer<typeof tensorSchema>;
 
-export function int32Tensor(values: Int32Array | readonly number[]): Tensor {
+/** `shape` absent: one dimension. */
+export function int32Tensor(values: Int32Array | readonly number[], shape?: readonly number[]): Tensor {
   const array = values instanceof Int32Array ? values : Int32Array.from(values);
-  return { dtype: 'i32', shape: [array.length], base64: bytesOf(array).toString('base64') };
+  return { dtype: 'i32', shape: [...(shape ?? [array.length])], base64: bytesOf(array).toString('base64') };
 }
 
-export function float32Tensor(values: Float32Array | readonly number[]): Tensor {
+/** `shape` absent: one dimension. */
+export function float32Tensor(values: Float32Array | readonly number[], shape?: readonly number[]): Tensor {
   const array = values instanceof Float32Array ? values : Float32Array.from(values);
-  return { dtype: 'f32', shape: [array.length], base64: bytesOf(array).toString('base64') };
+  return { dtype: 'f32', shape: [...(shape ?? [array.length])], base64: bytesOf(array).toString('base64') };
 }
 
 /** @throws TypeError when the tensor is not i32. */

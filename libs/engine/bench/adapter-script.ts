@@ -9,7 +9,7 @@ import type {
   SampleRequest,
   SampleResult,
 } from '../src/engine.types';
-import { TARGET_MODULES } from '../src/engine.types';
+import { LOSS_NAMES, TARGET_MODULES } from '../src/engine.types';
 import { CONTEXT_LENGTH, type RandomModelShape } from './random-model';
 import type { Random } from './random';
 
@@ -38,16 +38,31 @@ export function drawScript(random: Random, shape: RandomModelShape): AdapterScri
   // Now and then across the boundary of a 64-key attention block.
   const prompt = () => (random.chance(0.15) ? tokens(60, 90) : tokens(1, 20));
 
-  const branch = (loss: Loss): Branch => {
+  const branch = ({ name }: Loss): Branch => {
     const completion = tokens(1, 10);
-    const floats = (low: number, high: number) => Float32Array.from(completion, () => random.real(low, high));
-    return loss.name === 'cross_entropy'
-      ? { tokens: completion, weights: floats(0, 1), logprobs: null, advantages: null }
-      : { tokens: completion, weights: null, logprobs: floats(-8, -2), advantages: floats(-1, 1) };
+    const several = name !== 'gspo' && random.chance(0.25) ? random.integer(2, 4) : 1;
+    const floats = (low: number, high: number) =>
+      Float32Array.from(random.list(completion.length * several, () => random.real(low, high)));
+    const recorded = !['cross_entropy', 'given_gradient'].includes(name);
+    return {
+      tokens: completion,
+      weights: name === 'cross_entropy' ? floats(0, 1) : null,
+      logprobs: recorded ? floats(-8, -2) : null,
+      advantages: recorded ? floats(-1, 1) : null,
+      targets: several === 1 ? null : Int32Array.from(random.list(completion.length * several, token)),
+      gradients: name === 'given_gradient' ? floats(-1, 1) : null,
+      mask: name === 'gspo' ? Float32Array.from(completion, () => random.integer(0, 1)) : null,
+    };
   };
   const training = () => {
-    const name = random.pick(['cross_entropy', 'importance_sampling', 'ppo'] as const);
-    const loss: Loss = { name, clipLow: name === 'ppo' ? 0.8 : null, clipHigh: name === 'ppo' ? 1.2 : null };
+    const name = random.pick(LOSS_NAMES);
+    const clips = ['ppo', 'cispo', 'gspo'].includes(name);
+    const loss: Loss = {
+      name,
+      clipLow: clips ? 0.8 : null,
+      clipHigh: clips ? 1.2 : null,
+      beta: name === 'dro' ? random.real(0, 0.2) : null,
+    };
     const datum = (): Datum => ({ prompt: prompt(), branches: random.list(random.integer(1, 3), () => branch(loss)) });
     return { loss, datums: random.list(random.integer(1, 4), datum) };
   };
@@ -76,7 +91,7 @@ export function drawScript(random: Random, shape: RandomModelShape): AdapterScri
     requests: random.list(random.integer(1, 4), request),
     logitsOf: tokens(1, Math.min(40, CONTEXT_LENGTH)),
   });
-  const targets = TARGET_MODULES.slice(0, 7).filter(() => random.chance(0.6));
+  const targets = TARGET_MODULES.filter((name) => random.chance(name === 'lm_head' ? 0.3 : 0.6));
   return {
     spec: {
       rank: random.pick([1, 2, 3, 4, 8, 16, 33]),

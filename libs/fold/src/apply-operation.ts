@@ -114,9 +114,12 @@ async function compute(
 }
 
 export function engineLoss(loss: LossPayload): Loss {
-  return loss.name === 'ppo'
-    ? { name: loss.name, clipLow: loss.clipLow, clipHigh: loss.clipHigh }
-    : { name: loss.name, clipLow: null, clipHigh: null };
+  return {
+    name: loss.name,
+    clipLow: 'clipLow' in loss ? loss.clipLow : null,
+    clipHigh: 'clipHigh' in loss ? loss.clipHigh : null,
+    beta: 'beta' in loss ? loss.beta : null,
+  };
 }
 
 /** JSON has no NaN and no infinity; metrics are for people, the digests hold the truth. */

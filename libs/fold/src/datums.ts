@@ -1,5 +1,6 @@
 import {
   InvalidInput,
+  takesAdvantages,
   toFloat32Array,
   toInt32Array,
   type DatumPayload,
@@ -41,18 +42,21 @@ function inlineDatum(datum: InlineDatum, path: string): Datum {
       weights: floats(branch.weights, `${path}.branches[${b}].weights`),
       logprobs: floats(branch.logprobs, `${path}.branches[${b}].logprobs`),
       advantages: floats(branch.advantages, `${path}.branches[${b}].advantages`),
+      targets: branch.targets ? ints(branch.targets, `${path}.branches[${b}].targets`) : null,
+      gradients: floats(branch.gradients ?? null, `${path}.branches[${b}].gradients`),
+      mask: floats(branch.mask ?? null, `${path}.branches[${b}].mask`),
     })),
   };
 }
 
-/** One advantage per completion, used at each of its tokens. */
+/** One advantage per completion, used at each of its tokens; a sequence's ratio is over all of them. */
 function rolloutDatum(
   datum: RolloutDatum,
   path: string,
   loss: ForwardBackward['loss']['name'],
   references: References,
 ): Datum {
-  if (loss === 'cross_entropy') throw refused(path, 'recorded rollouts carry advantages, cross_entropy takes weights');
+  if (!takesAdvantages(loss)) throw refused(path, `recorded rollouts carry advantages, ${loss} takes none`);
   const { prompt, completed } = references.of(datum, path);
   const advantages = floats(datum.advantages, `${path}.advantages`) as Float32Array;
   if (advantages.length !== datum.branches.length) {
@@ -65,7 +69,13 @@ function rolloutDatum(
     }
     const tokens = toInt32Array(rollout.tokens);
     const advantage = new Float32Array(tokens.length).fill(advantages[b] as number);
-    return { tokens, weights: null, logprobs: toFloat32Array(rollout.policyLogprobs), advantages: advantage };
+    return {
+      tokens,
+      weights: null,
+      logprobs: toFloat32Array(rollout.policyLogprobs),
+      advantages: advantage,
+      mask: loss === 'gspo' ? new Float32Array(tokens.length).fill(1) : null,
+    };
   });
   return { prompt: toInt32Array(prompt.tokens), branches };
 }

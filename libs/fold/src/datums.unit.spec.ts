@@ -1,6 +1,20 @@
-import { float32Tensor, int32Tensor, type RolloutDatum } from '#hotbed/contracts';
+import {
+  float32Tensor,
+  int32Tensor,
+  toFloat32Array,
+  toInt32Array,
+  type InlineDatum,
+  type RolloutDatum,
+} from '#hotbed/contracts';
 import { datumsOf, type ForwardBackward } from './datums';
-import { ROLLOUTS, trainingOnBothPrompts, twoPromptsAnsweredOutOfOrder } from '#hotbed/fold/testing';
+import {
+  EVERY_LOSS,
+  ROLLOUTS,
+  Random,
+  trainingOnBothPrompts,
+  twoPromptsAnsweredOutOfOrder,
+  underLoss,
+} from '#hotbed/fold/testing';
 
 const LATER = 1000n;
 
@@ -60,12 +74,27 @@ describe('the datums of an operation on recorded rollouts', () => {
     });
   });
 
-  it('are refused under cross_entropy, which takes weights', async () => {
-    const operation: ForwardBackward = { ...trainingOnBothPrompts(), loss: { name: 'cross_entropy' } };
-    await expect(datumsOf(operation, LATER, twoPromptsAnsweredOutOfOrder())).rejects.toMatchObject({
-      fields: [{ path: 'datums[0]' }],
-    });
+  it('have a sequence ratio over their whole completions under gspo, and no mask under others', async () => {
+    const events = twoPromptsAnsweredOutOfOrder();
+    const gspo: ForwardBackward = { ...trainingOnBothPrompts(), loss: { name: 'gspo', clipLow: 0.9, clipHigh: 1.1 } };
+    const [datum] = await datumsOf(gspo, LATER, events);
+    expect(datum?.branches.map((b) => [...(b.mask ?? [])])).toEqual([
+      [1, 1],
+      [1, 1, 1],
+    ]);
+    const [other] = await datumsOf(trainingOnBothPrompts(), LATER, events);
+    expect(other?.branches.map((b) => b.mask)).toEqual([null, null]);
   });
+
+  it.each(['cross_entropy', 'given_gradient'] as const)(
+    'are refused under %s, which takes no advantages',
+    async (name) => {
+      const operation: ForwardBackward = { ...trainingOnBothPrompts(), loss: { name } };
+      await expect(datumsOf(operation, LATER, twoPromptsAnsweredOutOfOrder())).rejects.toMatchObject({
+        fields: [{ path: 'datums[0]' }],
+      });
+    },
+  );
 
   it('read a step of the stream once, not once per datum', async () => {
     const events = twoPromptsAnsweredOutOfOrder();
@@ -94,6 +123,22 @@ describe('the datums of an operation with data inside', () => {
     const [datum] = await datumsOf(operation, LATER, twoPromptsAnsweredOutOfOrder());
     expect(Object.is(datum?.branches[0]?.weights?.[1], -0)).toBe(true);
     expect([...(datum?.prompt ?? [])]).toEqual([1, 5]);
+  });
+
+  it('have their targets, masks and gradients in row order', async () => {
+    const random = new Random(3);
+    for (const loss of EVERY_LOSS) {
+      const made = underLoss(random, loss, loss.name === 'gspo' ? 1 : 2) as ForwardBackward;
+      const inline = made.datums[0] as InlineDatum;
+      const [datum] = await datumsOf(made, LATER, twoPromptsAnsweredOutOfOrder());
+      for (const [b, branch] of inline.branches.entries()) {
+        for (const field of ['weights', 'logprobs', 'advantages', 'gradients', 'mask'] as const) {
+          const tensor = branch[field];
+          expect(datum?.branches[b]?.[field]).toEqual(tensor ? toFloat32Array(tensor) : null);
+        }
+        expect(datum?.branches[b]?.targets).toEqual(branch.targets ? toInt32Array(branch.targets) : null);
+      }
+    }
   });
 
   it('are refused where a tensor has the wrong type', async () => {

@@ -1,12 +1,13 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { float32Tensor, int32Tensor, streamId, type Operation } from '#hotbed/contracts';
+import { float32Tensor, int32Tensor, streamId, type AdapterSpecPayload, type Operation } from '#hotbed/contracts';
 import type { Engine } from '#hotbed/engine';
 import {
   ADAPTER,
   A_SPEC,
   CHECKPOINT,
+  EVERY_LOSS,
   Random,
   RecordedEvents,
   STEP,
@@ -14,6 +15,7 @@ import {
   aScoredGroup,
   aTrainingScript,
   openTinyBase,
+  underLoss,
 } from '#hotbed/fold/testing';
 import { foldAdapter, type FoldResult } from './fold-adapter';
 
@@ -30,13 +32,17 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-function anAdapterWith(operations: readonly Operation[], recorded?: FoldResult): RecordedEvents {
+function anAdapterWith(
+  operations: readonly Operation[],
+  recorded?: FoldResult,
+  spec: AdapterSpecPayload = A_SPEC,
+): RecordedEvents {
   const { baseDigest, numericsId } = engine.info();
   const events = new RecordedEvents();
   events.record(STREAM, 'AdapterCreated', {
     adapterId: ADAPTER,
     name: 'a',
-    spec: A_SPEC,
+    spec,
     baseDigest,
     numericsId,
     experimentId: null,
@@ -90,6 +96,27 @@ describe('folding an adapter', () => {
       expect(rest.startedAt).toBe(BigInt(n));
       expect(digestsOf(rest)).toEqual(digestsOf(whole).slice(n));
     }
+  });
+
+  it('gives the same digests under every loss, with several targets and an adapter on the head', async () => {
+    const random = new Random(5);
+    const operations = EVERY_LOSS.flatMap((loss) => {
+      const calls =
+        loss.name === 'gspo' ? [underLoss(random, loss)] : [underLoss(random, loss), underLoss(random, loss, 3)];
+      return [...calls, STEP];
+    });
+    const spec: AdapterSpecPayload = { ...A_SPEC, targets: ['q', 'down', 'lm_head'] };
+    const first = await fold(anAdapterWith(operations, undefined, spec), operations.length);
+    expect(first.digests.map((d) => d.result.outcome)).toEqual(operations.map(() => 'applied'));
+    expect(new Set(digestsOf(first)).size).toBe(operations.length);
+    const events = anAdapterWith(operations, first, spec);
+    expect(digestsOf(await fold(events, operations.length))).toEqual(digestsOf(first));
+    const file = await engine.snapshot((await fold(events, 8)).adapter, '8', join(folder, 'every-loss'));
+    const checkpoint = { opIndex: '8', stateDigest: first.digests[7]!.result.stateDigest };
+    const upToOpIndex = BigInt(operations.length);
+    const from = { checkpoint, stateFile: file.path };
+    const rest = await foldAdapter({ engine, events, adapterId: ADAPTER, upToOpIndex, from });
+    expect(digestsOf(rest)).toEqual(digestsOf(first).slice(8));
   });
 
   it('refuses a state file that holds something else than its event promises', async () => {

@@ -10,7 +10,7 @@ import {
   type BlobRef,
   type Operation,
 } from '#hotbed/contracts';
-import type { Engine } from '#hotbed/engine';
+import { EngineFault, type Engine } from '#hotbed/engine';
 import { FileBlobStore, PgEventStore } from '#hotbed/event-store';
 import { withTestDatabase } from '#hotbed/event-store/testing';
 import { foldAdapter } from '#hotbed/fold';
@@ -330,6 +330,8 @@ describe('a worker with rollout requests', () => {
   });
 
   it('refuses a request from an adapter that this engine cannot make', async () => {
+    const refusal = new EngineFault('invalid_argument', 'targets: lm_head is unknown to an older engine');
+    const refusing = jest.spyOn(engine, 'createAdapter').mockRejectedValue(refusal);
     const adapterId = await log.createAdapter({ ...A_SPEC, targets: ['lm_head'] });
     const requestId = await log.request({ adapterId, opIndex: 0n }, PROMPTS);
     const worker = await aWorker();
@@ -342,6 +344,7 @@ describe('a worker with rollout requests', () => {
       'an alarm',
     );
     expect(problem).toContain('lm_head');
+    refusing.mockRestore();
   });
 
   it('answers each prompt once, however many workers there are', async () => {

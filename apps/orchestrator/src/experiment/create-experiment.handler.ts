@@ -4,6 +4,7 @@ import {
   InvalidInput,
   canonicalJson,
   newId,
+  takesAdvantages,
   type AppendItem,
   type CommandReply,
   type CommandRequest,
@@ -12,7 +13,7 @@ import {
   type ExperimentSummary,
   type Transactions,
 } from '#hotbed/contracts';
-import { NO_ADAPTER, decideCreateAdapter } from '#hotbed/adapters';
+import { NO_ADAPTER, decideCreateAdapter, lossProblems } from '#hotbed/adapters';
 import { findVerifier } from '#hotbed/verifiers';
 import type { Bases, LoadedBase } from '#hotbed/models';
 import { idOfNameOrId } from '../name-or-id';
@@ -65,9 +66,10 @@ export class CreateExperimentHandler {
   }
 
   private async assertSensible(request: Request, base: LoadedBase): Promise<void> {
-    const problems = [];
-    if (request.loss.name === 'cross_entropy') {
-      problems.push({ path: 'loss.name', message: 'GRPO learns from advantages: expected importance_sampling or ppo' });
+    const problems = lossProblems(request.loss, 'loss');
+    if (!takesAdvantages(request.loss.name)) {
+      const message = 'GRPO learns from advantages: expected importance_sampling, ppo, cispo, dro or gspo';
+      problems.push({ path: 'loss.name', message });
     }
     if (request.maxTokens >= base.contextLength) {
       problems.push({

@@ -14,6 +14,7 @@ export { TINY_BASE, openTinyBase } from './tiny-base';
 export {
   A_SPEC,
   CHECKPOINT,
+  EVERY_LOSS,
   STEP,
   VOCABULARY,
   aDemonstration,
@@ -21,4 +22,5 @@ export {
   aTrainingScript,
   reinforced,
   supervised,
+  underLoss,
 } from './training-script';

@@ -1,8 +1,11 @@
 import {
+  LOSS_BRANCH_FIELDS,
   float32Tensor,
   int32Tensor,
   type AdapterSpecPayload,
+  type BranchField,
   type InlineDatum,
+  type LossPayload,
   type Operation,
 } from '#hotbed/contracts';
 import { Random } from './random';
@@ -76,6 +79,48 @@ export function reinforced(
     kind: 'forward_backward',
     loss: { name: 'importance_sampling' },
     datums: Array.from({ length: groups }, () => aScoredGroup(random, branches, tokens)),
+  };
+}
+
+export const EVERY_LOSS: readonly LossPayload[] = [
+  { name: 'cross_entropy' },
+  { name: 'importance_sampling' },
+  { name: 'ppo', clipLow: 0.8, clipHigh: 1.2 },
+  { name: 'cispo', clipLow: 0, clipHigh: 4 },
+  { name: 'dro', beta: 0.05 },
+  { name: 'gspo', clipLow: 0.9, clipHigh: 1.1 },
+  { name: 'given_gradient' },
+];
+
+/** Two branches with all that the loss takes, `several` targets per position where it is not 1. */
+export function underLoss(random: Random, loss: LossPayload, several = 1): Operation {
+  const fields: readonly BranchField[] = LOSS_BRANCH_FIELDS[loss.name];
+  const branch = (tokens: number): InlineDatum['branches'][number] => {
+    const shape = several === 1 ? [tokens] : [tokens, several];
+    const numbers = (field: BranchField, low: number, high: number) =>
+      fields.includes(field) ? float32Tensor(random.floats(tokens * several, low, high), shape) : null;
+    return {
+      tokens: int32Tensor(random.tokens(tokens, VOCABULARY)),
+      weights: numbers('weights', 0, 1),
+      logprobs: numbers('logprobs', -5, -3),
+      advantages: numbers('advantages', -1, 1),
+      ...(several === 1 ? {} : { targets: int32Tensor(random.tokens(tokens * several, VOCABULARY), shape) }),
+      ...(fields.includes('gradients') ? { gradients: numbers('gradients', -1, 1) } : {}),
+      ...(fields.includes('mask') ? { mask: float32Tensor(Array.from({ length: tokens }, (_, i) => i % 2)) } : {}),
+    };
+  };
+  return {
+    kind: 'forward_backward',
+    loss,
+    datums: [
+      {
+        source: 'inline',
+        recordId: null,
+        subjectIds: [],
+        prompt: int32Tensor(random.tokens(4, VOCABULARY)),
+        branches: [branch(5), branch(3)],
+      },
+    ],
   };
 }
 
