@@ -1,20 +1,18 @@
 import type {
   AdamParams,
   AdapterSpec,
-  Branch,
-  Datum,
   Engine,
   ForwardBackwardResult,
-  Loss,
   SampleRequest,
   SampleResult,
 } from '../src/engine.types';
-import { LOSS_NAMES, TARGET_MODULES } from '../src/engine.types';
+import { TARGET_MODULES } from '../src/engine.types';
 import { CONTEXT_LENGTH, type RandomModelShape } from './random-model';
 import type { Random } from './random';
+import { drawPrompt, drawTokens, drawTraining, type Training } from './random-training';
 
 interface Round {
-  trainings: { loss: Loss; datums: Datum[] }[];
+  trainings: Training[];
   adam: AdamParams;
   /** Sampled from the policy after this round's step, while the adapter trains on. */
   requests: Omit<SampleRequest, 'policy'>[];
@@ -26,46 +24,16 @@ export interface AdapterScript {
   spec: AdapterSpec;
   rounds: Round[];
   /** Adds to the gradient after the last step, so that the final state has one. */
-  last: { loss: Loss; datums: Datum[] };
+  last: Training;
 }
 
 /** Everything that a play returned, as named bytes. */
 export type Trace = Map<string, Uint8Array>;
 
 export function drawScript(random: Random, shape: RandomModelShape): AdapterScript {
-  const token = () => random.integer(0, shape.vocabulary - 1);
-  const tokens = (low: number, high: number) => Int32Array.from(random.list(random.integer(low, high), token));
-  // Now and then across the boundary of a 64-key attention block.
-  const prompt = () => (random.chance(0.15) ? tokens(60, 90) : tokens(1, 20));
-
-  const branch = ({ name }: Loss): Branch => {
-    const completion = tokens(1, 10);
-    const several = name !== 'gspo' && random.chance(0.25) ? random.integer(2, 4) : 1;
-    const floats = (low: number, high: number) =>
-      Float32Array.from(random.list(completion.length * several, () => random.real(low, high)));
-    const recorded = !['cross_entropy', 'given_gradient'].includes(name);
-    return {
-      tokens: completion,
-      weights: name === 'cross_entropy' ? floats(0, 1) : null,
-      logprobs: recorded ? floats(-8, -2) : null,
-      advantages: recorded ? floats(-1, 1) : null,
-      targets: several === 1 ? null : Int32Array.from(random.list(completion.length * several, token)),
-      gradients: name === 'given_gradient' ? floats(-1, 1) : null,
-      mask: name === 'gspo' ? Float32Array.from(completion, () => random.integer(0, 1)) : null,
-    };
-  };
-  const training = () => {
-    const name = random.pick(LOSS_NAMES);
-    const clips = ['ppo', 'cispo', 'gspo'].includes(name);
-    const loss: Loss = {
-      name,
-      clipLow: clips ? 0.8 : null,
-      clipHigh: clips ? 1.2 : null,
-      beta: name === 'dro' ? random.real(0, 0.2) : null,
-    };
-    const datum = (): Datum => ({ prompt: prompt(), branches: random.list(random.integer(1, 3), () => branch(loss)) });
-    return { loss, datums: random.list(random.integer(1, 4), datum) };
-  };
+  const tokens = (low: number, high: number) => drawTokens(random, shape.vocabulary, random.integer(low, high));
+  const prompt = () => drawPrompt(random, shape.vocabulary);
+  const training = () => drawTraining(random, shape.vocabulary);
   const request = (): Omit<SampleRequest, 'policy'> => ({
     prompt: prompt(),
     seeds: random.list(random.integer(1, 4), () => random.seed()),

@@ -10,6 +10,7 @@ import type {
   AdamParams,
   AdapterHandle,
   AdapterSpec,
+  Branch,
   Datum,
   Engine,
   EngineOptions,
@@ -477,6 +478,10 @@ describe('bad input', () => {
   it('training data of the wrong shape is refused by name and changes nothing', async () => {
     const adapter = await aTrainedAdapter();
     const before = await engine.stateDigest(adapter, '3');
+    const withBranch = (change: Partial<Branch>): Datum => {
+      const [datum] = DATUMS as [Datum];
+      return { ...datum, branches: [{ ...datum.branches[0]!, ...change }] };
+    };
     const branch = { tokens: Int32Array.of(3, 4), weights: Float32Array.of(1), logprobs: null, advantages: null };
     const wrong: [string, Loss, Datum[]][] = [
       ['weights', CROSS_ENTROPY, [{ prompt: Int32Array.of(1), branches: [branch] }]],
@@ -490,6 +495,13 @@ describe('bad input', () => {
       ],
       ['clip', { name: 'ppo', clipLow: null, clipHigh: null }, DATUMS],
       ['loss', { name: 'dpo' as never, clipLow: null, clipHigh: null }, DATUMS],
+      ['loss.beta', { name: 'dro', clipLow: null, clipHigh: null }, DATUMS],
+      ['loss.beta', { ...CROSS_ENTROPY, beta: 0.1 }, DATUMS],
+      ['branches[0].mask', CROSS_ENTROPY, [withBranch({ mask: Float32Array.of(1, 1, 1) })]],
+      ['branches[0].gradients', CROSS_ENTROPY, [withBranch({ gradients: Float32Array.of(1, 1, 1) })]],
+      ['branches[0].targets', CROSS_ENTROPY, [withBranch({ targets: Int32Array.of(1, 2, 3, 4) })]],
+      ['branches[0].targets', CROSS_ENTROPY, [withBranch({ targets: Float32Array.of(1, 2, 3) as never })]],
+      ['branches[0].weights', CROSS_ENTROPY, [withBranch({ targets: new Int32Array(6) })]],
     ];
     for (const [name, loss, datums] of wrong) {
       const fault = await faultOf(engine.forwardBackward(adapter, loss, datums));
