@@ -1,5 +1,5 @@
-import type { AdapterHandle, Engine } from '../src/engine.types';
-import { LEAST_ROUNDS, median, rounded } from './interleave';
+import type { AdapterHandle, Datum, Engine } from '../src/engine.types';
+import { median, rounded, secondsOf } from './interleave';
 import { type ExperimentResult, type Task, runExperiment, sampleBatch, trainOn } from './rl-experiment';
 import { NO_WAITS, type Waits } from './tool-waits';
 import { adapterSpec } from './workload';
@@ -76,43 +76,52 @@ export function timesOf(results: readonly ExperimentResult[], submitted: number,
   };
 }
 
-/** Seconds of one step of `n` experiments, each phase for all of them together: the fullest batches that there are. */
-export async function phaseSeconds(engine: Engine, run: TableRun, n: number): Promise<number> {
+/** Seconds of the two halves of a step. */
+export interface StepPhases {
+  sampleS: number;
+  trainS: number;
+}
+
+/** One step of `n` experiments without waits, each half for all of them together: the fullest batches that there are. */
+export async function stepPhases(engine: Engine, run: TableRun, n: number, rounds: number): Promise<StepPhases> {
   const adapters = await createForTable(engine, run, n);
-  const runs = adapters.map((_, experiment) => ({ ...run, experiment, waits: NO_WAITS }));
-  const seconds: number[] = [];
-  for (let round = -1; round < LEAST_ROUNDS; round++) {
-    const start = performance.now();
-    const step = Math.max(0, round) % run.steps;
-    const batches = await Promise.all(
-      adapters.map((adapter, i) => sampleBatch(engine, adapter, runs[i] ?? fail(), step)),
+  const all = adapters.map((adapter, experiment) => ({
+    adapter,
+    of: { ...run, experiment, waits: NO_WAITS },
+    datums: [] as Datum[],
+  }));
+  const phases: StepPhases[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const sampleS = await secondsOf(() =>
+      Promise.all(
+        all.map(async (each) => {
+          each.datums = (await sampleBatch(engine, each.adapter, each.of, round % run.steps)).datums;
+        }),
+      ),
     );
-    await Promise.all(adapters.map((adapter, i) => trainOn(engine, adapter, run.task, batches[i]?.datums ?? [])));
-    if (round >= 0) seconds.push((performance.now() - start) / 1000);
+    const trainS = await secondsOf(() =>
+      Promise.all(all.map((each) => trainOn(engine, each.adapter, run.task, each.datums))),
+    );
+    phases.push({ sampleS, trainS });
   }
   await Promise.all(adapters.map((adapter) => engine.dropAdapter(adapter)));
-  return median(seconds);
+  return { sampleS: median(phases.map(({ sampleS }) => sampleS)), trainS: median(phases.map(({ trainS }) => trainS)) };
 }
 
 /**
  * The shortest makespan of a steady state with `n` at a time: the machine is never idle and works in the fullest
- * batches (`together` seconds for a step of all n), and no experiment is done before its own steps (`alone` seconds
- * each) and its own waits are.
+ * batches (`machineS` for a step of all n), and no step of an experiment is shorter than its slowest rollout's own
+ * sampling, its training (`pathS` together) and its waits.
  */
 export function steadyStateSeconds(
   run: { experiments: number; steps: number },
   n: number,
-  step: { alone: number; together: number; waitsOfAllSteps: number },
+  step: { machineS: number; pathS: number; waitsOfAllSteps: number },
 ): number {
-  const waves = run.experiments / n;
-  const machine = run.steps * step.together;
-  const path = run.steps * step.alone + step.waitsOfAllSteps;
-  return waves * Math.max(machine, path);
+  const machine = run.steps * step.machineS;
+  const path = run.steps * step.pathS + step.waitsOfAllSteps;
+  return (run.experiments / n) * Math.max(machine, path);
 }
 
 const createForTable = (engine: Engine, run: TableRun, count: number): Promise<AdapterHandle[]> =>
   Promise.all(Array.from({ length: count }, (_, i) => engine.createAdapter(adapterSpec(run.rank, i + 1))));
-
-function fail(): never {
-  throw new Error('one run per adapter');
-}

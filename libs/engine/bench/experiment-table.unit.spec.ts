@@ -18,9 +18,9 @@ describe('the experiment table', () => {
 
   it('bounds the makespan by the machine or by the longest path, whichever is longer', () => {
     const run = { experiments: 8, steps: 10 };
-    expect(steadyStateSeconds(run, 1, { alone: 1, together: 1, waitsOfAllSteps: 20 })).toBe(240);
-    expect(steadyStateSeconds(run, 8, { alone: 1, together: 4, waitsOfAllSteps: 20 })).toBe(40);
-    expect(steadyStateSeconds(run, 8, { alone: 1, together: 2, waitsOfAllSteps: 20 })).toBe(30);
+    expect(steadyStateSeconds(run, 1, { machineS: 1, pathS: 0.5, waitsOfAllSteps: 20 })).toBe(200);
+    expect(steadyStateSeconds(run, 8, { machineS: 4, pathS: 1, waitsOfAllSteps: 20 })).toBe(40);
+    expect(steadyStateSeconds(run, 8, { machineS: 2, pathS: 1, waitsOfAllSteps: 20 })).toBe(30);
   });
 
   it('compares N = 1 with the largest N of the same environment', () => {

@@ -30,7 +30,7 @@ export function throughputText(report: ThroughputReport): string {
     `waits of tool calls: ${report.waits}`,
     'env       N  makespan     bound      mean     first      step    spread rows/step   rewards (seedling)',
     ...report.rows.map(line),
-    'seconds; bound: no less with full batches, a machine never idle, and no run shorter than its own steps and waits;',
+    'seconds; bound: no less with full batches, a machine never idle, and no step shorter than one rollout, its training and waits;',
     'spread: latest over earliest finish of those that began together; rows/step: tokens drawn per sampling step',
     ...ratios,
     `cold start of a process of its own to its first token: ${report.coldStartS ?? 'left out'} s`,

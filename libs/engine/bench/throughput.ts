@@ -2,10 +2,10 @@ import { dirname } from 'node:path';
 import type { Engine } from '../src/engine.types';
 import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
 import { measureColdStart } from './cold-start';
-import { type TableRow, type TableRun, phaseSeconds, runTable, steadyStateSeconds } from './experiment-table';
-import { rounded } from './interleave';
+import { type TableRow, type TableRun, steadyStateSeconds, runTable, stepPhases } from './experiment-table';
+import { LEAST_ROUNDS, rounded } from './interleave';
 import { COMMON_OPTIONS, type GivenOptions, readOptions } from './options';
-import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
+import { QUICK_SHAPE, SMOLLM2_70M, speedModel } from './speed-model';
 import { repositoryFile } from './repository-file';
 import { seedlingTask, speedTask } from './throughput-tasks';
 import { NO_WAITS, drawWaits, longestWaits } from './tool-waits';
@@ -23,12 +23,12 @@ export const THROUGHPUT_OPTIONS = {
   /** Rollouts of a step: one group on one prompt. */
   rows: { type: 'string', default: '4' },
   rank: { type: 'string', default: '8' },
-  'prompt-tokens': { type: 'string', default: '32' },
+  'prompt-tokens': { type: 'string', default: '16' },
   /** Sampled by each rollout, over all its turns. */
-  tokens: { type: 'string', default: '36' },
+  tokens: { type: 'string', default: '48' },
   /** Of an agentic rollout; between two turns stands a tool call. */
   turns: { type: 'string', default: '3' },
-  'tool-tokens': { type: 'string', default: '16' },
+  'tool-tokens': { type: 'string', default: '8' },
   'wait-median-s': { type: 'string', default: '0.4' },
   'wait-sigma': { type: 'string', default: '0.6' },
 } as const;
@@ -50,7 +50,7 @@ export interface ThroughputReport {
   coldStartS: number | null;
   /** Makespan of N = 1 over that of the largest N. */
   ratio: Record<Environment, number | null>;
-  /** The same ratio of the steady state. */
+  /** Makespan of N = 1 over the shortest that the largest N could have. */
   bound: Record<Environment, number | null>;
   /** Every adapter's bytes are equal across all N, of the speed columns and of the reward columns. */
   equalBytes: boolean;
@@ -61,6 +61,7 @@ export interface ThroughputReport {
   leftOut: string[];
 }
 
+const SHORT_LOOK = 3;
 /** seedling answers in milliseconds: its tools are as much faster, so that the reward columns take seconds. */
 const SEEDLING_WAIT_SHARE = 0.02;
 
@@ -68,7 +69,7 @@ export const throughputOptions = (args: string[]): GivenOptions => readOptions(T
 
 export async function benchThroughput(options: GivenOptions): Promise<ThroughputReport> {
   const plan = planOf(options);
-  const model = speedModel(options.text('model'), plan.quick ? QUICK_SHAPE : SMOLLM2_135M, plan.seed);
+  const model = speedModel(options.text('model'), plan.quick ? QUICK_SHAPE : SMOLLM2_70M, plan.seed);
   try {
     const base = { ...DEFAULT_ENGINE_OPTIONS, kvCacheMiB: 1024, activationBudgetMiB: 2048 };
     const engine = await openEngine({ ...base, modelFolder: model.folder });
@@ -171,7 +172,7 @@ function seedlingRun(plan: Plan, env: Environment): TableRun {
   return { task, waits: env === 'plain' ? NO_WAITS : waits, experiments, steps, rank };
 }
 
-/** Fills `rows` with one environment's and returns the steady state's ratio. */
+/** Fills `rows` with one environment's and returns what the steady state allows its ratio to be. */
 async function measureEnvironment(of: {
   engine: Engine;
   seedling: Engine;
@@ -184,14 +185,18 @@ async function measureEnvironment(of: {
   const { engine, seedling, plan, env, run } = of;
   const most = Math.max(...plan.ns);
   const waitsOfAllSteps = longestWaits(run.waits, { steps: run.steps, rollouts: plan.rows, calls: plan.turns - 1 });
-  const together = new Map<number, number>();
-  for (const n of new Set([1, ...plan.ns])) together.set(n, await phaseSeconds(engine, run, n));
+  const machineS = new Map<number, number>();
+  let trainAloneS = 0;
+  for (const n of new Set([1, ...plan.ns])) {
+    // The largest N decides the ratio's bound; the others take a shorter look.
+    const { sampleS, trainS } = await stepPhases(engine, run, n, n === most ? LEAST_ROUNDS : SHORT_LOOK);
+    machineS.set(n, sampleS + trainS);
+    if (n === 1) trainAloneS = trainS;
+  }
+  const oneRollout = await stepPhases(engine, { ...run, task: { ...run.task, groupSize: 1 } }, 1, SHORT_LOOK);
+  const pathS = oneRollout.sampleS + trainAloneS;
   const boundOf = (n: number) =>
-    steadyStateSeconds(run, n, {
-      alone: together.get(1) ?? NaN,
-      together: together.get(n) ?? NaN,
-      waitsOfAllSteps,
-    });
+    steadyStateSeconds(run, n, { machineS: machineS.get(n) ?? NaN, pathS, waitsOfAllSteps });
   // The time of the environments that follow is theirs.
   const ofEach = plan.budgetS / plan.environments.length;
   const until = ofEach * (1 + plan.environments.indexOf(env));
@@ -212,7 +217,8 @@ async function measureEnvironment(of: {
     });
   }
   of.rows.sort((a, b) => (a.env === b.env ? a.n - b.n : 0));
-  return plan.ns.includes(1) ? rounded(boundOf(1) / boundOf(most)) : null;
+  const alone = of.rows.find((row) => row.env === env && row.n === 1);
+  return alone === undefined ? null : rounded(alone.makespanS / boundOf(most), 3);
 }
 
 export function ratioOf(
