@@ -1,5 +1,6 @@
 // The prefix cache and preemption: what they save shows in the statistics, and nowhere in a result.
 #include <algorithm>
+#include <array>
 
 #include "engine/cpu_executor.h"
 #include "engine/prefix_cache.h"
@@ -376,6 +377,70 @@ TEST(preemption_by_growth_ends_every_call) {
     CHECK_EQ(roomy.stats.preemptions, uint64_t{0});
     for (size_t i = 0; i < results[0].size(); ++i) SameEverything(results[0][i], results[1][i]);
   }
+}
+
+// A listener hears the tokens step by step; a sequence told to end keeps exactly so many, whatever
+// was drawn beyond, and the others are what they are without it.
+TEST(sampling_streams_in_order_and_ends_single_sequences_early) {
+  Inputs inputs(28);
+  SampleRequest request = inputs.Request(std::nullopt);
+  request.seeds = {1, 2, 3};
+  request.params = SamplingParams();
+  request.params.max_tokens = 30;
+  request.top_logprobs = 2;
+  const auto run = [&](const std::vector<std::array<size_t, 3>>& stops) {
+    Bench bench(LlamaBase(), 50, 16);
+    SampleResult kept;
+    std::vector<SampledToken> heard;
+    auto call = std::make_unique<SampleCall>();
+    call->id = 9;
+    call->request = request;
+    call->done = [&](Result<SampleResult> result) { kept = std::move(result.value()); };
+    call->on_tokens = [&](const std::vector<SampledToken>& news) {
+      CHECK(kept.sequences.empty());
+      heard.insert(heard.end(), news.begin(), news.end());
+    };
+    bench.sampler.Submit(std::move(call));
+    for (size_t step = 0; bench.sampler.has_work(); ++step) {
+      for (const auto& [when, sequence, length] : stops) {
+        if (when == step) bench.sampler.StopSequence(9, sequence, length);
+      }
+      bench.sampler.Step(0);
+    }
+    CHECK_EQ(bench.sampler.used_pages(), size_t{0});
+    for (size_t i = 0; i < kept.sequences.size(); ++i) {
+      std::vector<int32_t> tokens;
+      for (const SampledToken& token : heard) {
+        if (token.sequence != i) continue;
+        CHECK_EQ(token.index, tokens.size());
+        tokens.push_back(token.token);
+      }
+      CHECK(tokens.size() >= kept.sequences[i].tokens.size());
+      tokens.resize(kept.sequences[i].tokens.size());
+      CHECK(tokens == kept.sequences[i].tokens);
+    }
+    return kept;
+  };
+  const SampleResult whole = run({});
+  const auto cut_at = [](SampledSequence sequence, size_t length) {
+    sequence.tokens.resize(length);
+    sequence.policy_logprobs.resize(length);
+    sequence.sampling_logprobs.resize(length);
+    sequence.top->tokens.resize(2 * length);
+    sequence.top->logprobs.resize(2 * length);
+    sequence.stop_reason = StopReason::kStop;
+    return sequence;
+  };
+  SampleResult expected = whole;
+  expected.sequences[1] = cut_at(whole.sequences[1], 7);
+  // Said before it is drawn, just then, and long after.
+  for (size_t when : {0, 3, 15, 20, 29}) {
+    SameEverything(run({{{when, 1, 7}}, {{when, 1, 9}}, {{when, 5, 1}}}), expected);
+  }
+  expected.sequences[0] = cut_at(whole.sequences[0], 1);
+  expected.sequences[2] = cut_at(whole.sequences[2], 30);
+  SameEverything(run({{{12, 1, 7}}, {{20, 0, 0}}, {{25, 2, 1000}}, {{26, 1, 8}}, {{28, 2, 30}}}),
+                 expected);
 }
 
 }  // namespace

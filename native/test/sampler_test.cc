@@ -17,6 +17,39 @@ SampleResult sampleOne(const KernelTable& table, const SampleArgs& args) {
 
 }  // namespace
 
+TEST(top_tokens_equal_the_reference) {
+  for (const size_t vocab : {1, 15, 16, 17, 600, 3001}) {
+    for (const size_t k : {1, 2, 20, 64}) {
+      for (const size_t odd : {0, 3}) {
+        checkAgainstReference("top tokens", [&](const KernelTable& table, ThreadPool& pool) {
+          Random random(vocab + k);
+          std::vector<Floats> logits;
+          std::vector<kernels::TopTokensArgs> requests(5);
+          std::vector<int32_t> tokens(5 * k);
+          Floats out(10 * k);
+          for (size_t i = 0; i < requests.size(); ++i) {
+            logits.push_back(randomMatrix(random, 1, vocab, vocab, 2));
+            if (odd) sprinkle(random, logits[i], odd);
+            for (size_t v = 0; v + 1 < vocab; v += 7) logits[i][v + 1] = logits[i][v];  // ties
+            for (size_t v = 0; i == 4 && v < vocab; ++v) logits[i][v] = 1.0f;
+            requests[i].logits = logits[i].data();
+            requests[i].idLimit = vocab - (i % 2 == 1 && vocab > 1);
+            requests[i].lse = 0.75f;
+            requests[i].k = k;
+            requests[i].tokens = tokens.data() + i * k;
+            requests[i].logprobs = out.data() + i * k;
+          }
+          table.topTokens(pool, requests.data(), requests.size());
+          for (size_t i = 0; i < tokens.size(); ++i) {
+            out[5 * k + i] = static_cast<float>(tokens[i]);
+          }
+          return out;
+        });
+      }
+    }
+  }
+}
+
 TEST(sampler_equals_the_reference_over_settings) {
   struct Case {
     size_t vocab, limit;

@@ -46,7 +46,7 @@ export {
   type OperationKind,
   type RolloutDatum,
 } from './operation';
-export { samplingSchema, type SamplingPayload } from './sampling';
+export { LONGEST_STOP_STRING, MOST_STOP_STRINGS, samplingSchema, type SamplingPayload } from './sampling';
 export { recordContentSchema, type RecordContent, type RecordIdentity } from './events/data-stream.events';
 export {
   WINDOW_RECORDS,

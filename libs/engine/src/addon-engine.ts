@@ -13,6 +13,8 @@ import type {
   Loss,
   OptimStepResult,
   PolicyHandle,
+  SampledToken,
+  SampleOptions,
   SampleRequest,
   SampleResult,
   TenantStats,
@@ -53,19 +55,37 @@ export class AddonEngine implements Engine {
     answer(() => this.native.release(policy));
   }
 
-  async sample(request: SampleRequest, signal?: AbortSignal): Promise<SampleResult> {
+  async sample(request: SampleRequest, { signal, onTokens }: SampleOptions = {}): Promise<SampleResult> {
     if (signal?.aborted) throw new EngineFault('cancelled', 'the sampling call was cancelled before it began');
-    const call = this.native.sample(request);
+    const thrown: unknown[] = [];
+    const listener = (tokens: SampledToken[]) => {
+      if (thrown.length > 0) return;
+      try {
+        onTokens?.(tokens, stop);
+      } catch (error) {
+        thrown.push(error);
+        cancel();
+      }
+    };
+    const call = this.native.sample(request, onTokens === undefined ? null : listener);
     // A refused request has no id; a disposed engine has rejected the call already.
+    const isHere = () => call.id !== 0 && this.disposing === null;
     const cancel = () => {
-      if (call.id !== 0 && this.disposing === null) this.native.cancel(call.id);
+      if (isHere()) this.native.cancel(call.id);
+    };
+    const stop = (sequence: number, length: number) => {
+      if (isHere()) answer(() => this.native.stopSequence(call.id, sequence, length));
     };
     signal?.addEventListener('abort', cancel, { once: true });
     try {
-      return await settle(call.result);
+      const result = await settle(call.result);
+      if (thrown.length === 0) return result;
+    } catch (error) {
+      if (thrown.length === 0) throw error;
     } finally {
       signal?.removeEventListener('abort', cancel);
     }
+    throw thrown[0];
   }
 
   forward(

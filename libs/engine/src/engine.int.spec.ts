@@ -543,7 +543,7 @@ describe('life of an engine', () => {
   it('a cancelled request rejects, others are not touched', async () => {
     const reference = await engine.sample(sampling(['1', '2']));
     const controller = new AbortController();
-    const cancelled = engine.sample(LONG, controller.signal);
+    const cancelled = engine.sample(LONG, { signal: controller.signal });
     const other = engine.sample(sampling(['1', '2']));
     controller.abort();
     expect((await faultOf(cancelled)).code).toBe('cancelled');

@@ -127,6 +127,49 @@ export interface SampleRequest {
   promptLogprobs: boolean;
   /** Who pays; null or absent = the policy's tenant, of the plain base nobody in particular. */
   tenant?: string | null;
+  /** 0 = off (default) .. 20: also return so many of the likeliest tokens at each prompt position but the first. */
+  promptTopK?: number;
+  /** 0 = off (default) .. 20: the same at each drawn token. */
+  topLogprobs?: number;
+}
+
+/**
+ * The likeliest tokens of several positions, k of each one after another (k as asked for, at most the tokenizer's size):
+ * log-prob descending (temperature 1, unmasked, as policy log-probs), then id ascending.
+ */
+export interface TopTokens {
+  /** [positions x k] */
+  tokens: Int32Array;
+  /** [positions x k] */
+  logprobs: Float32Array;
+}
+
+/** A token as soon as it is drawn; the result will have the same. */
+export interface SampledToken {
+  /** Index of its seed. */
+  sequence: number;
+  /** In the sequence. */
+  index: number;
+  token: number;
+  policyLogprob: number;
+  samplingLogprob: number;
+}
+
+/**
+ * Called with all that a step drew for the call, each sequence's tokens in order, all of them before the call settles.
+ * `stop(sequence, length)` ends that sequence after `length` tokens (at least one; stop reason 'stop'), as far as the
+ * call still runs: what has been drawn beyond meanwhile may be in later news, and in the result of a call that ended
+ * first. A listener that throws ends its own call, which rejects with what it threw.
+ */
+export type TokensListener = (
+  tokens: readonly SampledToken[],
+  stop: (sequence: number, length: number) => void,
+) => void;
+
+export interface SampleOptions {
+  /** Cancels: the call rejects with `cancelled` and gives up its pages. */
+  signal?: AbortSignal;
+  onTokens?: TokensListener;
 }
 
 export type StopReason = 'stop' | 'length';
@@ -138,12 +181,16 @@ export interface SampledSequence {
   /** Of the distribution that was drawn from (temperature, top-k, top-p). */
   samplingLogprobs: Float32Array;
   stopReason: StopReason;
+  /** Of each token, where `topLogprobs` asked for them. */
+  top: TopTokens | null;
 }
 
 export interface SampleResult {
   /** In the order of the request's seeds. */
   sequences: SampledSequence[];
   promptLogprobs: Float32Array | null;
+  /** Of prompt positions 1.., where `promptTopK` asked for them. */
+  promptTop: TopTokens | null;
 }
 
 /**
@@ -268,6 +315,14 @@ export interface EngineStats {
   activeSequences: number;
   /** Key/value pages in use. */
   kvBytes: number;
+  /** Positions taken from the prefix cache, and those in whole blocks of texts that had to be computed. */
+  prefixHitTokens: number;
+  prefixMissTokens: number;
+  /** Pages that hold blocks of the prefix cache, in use or idle; blocks given up for want of pages. */
+  prefixPages: number;
+  prefixEvictions: number;
+  /** Sequences that gave up their pages to older ones, to compute their text again later. */
+  preemptions: number;
   /** The sum of the first four of the memory below. */
   adapterBytes: number;
 
@@ -347,8 +402,8 @@ export interface Engine {
   /** Immutable copy of A and B as of all calls made on the adapter before this one. Copy-on-write: cheap. */
   pin(adapter: AdapterHandle): Promise<PolicyHandle>;
   release(policy: PolicyHandle): void;
-  /** Continuous batching: rows of any policies share steps. `signal` cancels (rejects with `cancelled`). */
-  sample(request: SampleRequest, signal?: AbortSignal): Promise<SampleResult>;
+  /** Continuous batching: rows of any policies share steps. */
+  sample(request: SampleRequest, options?: SampleOptions): Promise<SampleResult>;
   /** Log-probs and loss only; `adapter` null = base, for which `tenant` pays. Does not change state. */
   forward(
     adapter: AdapterHandle | null,

@@ -52,7 +52,7 @@ describe('AddonEngine', () => {
       },
     });
     const controller = new AbortController();
-    const result = engine.sample(REQUEST, controller.signal);
+    const result = engine.sample(REQUEST, { signal: controller.signal });
     controller.abort();
     await expect(result).rejects.toMatchObject({ code: 'cancelled', retryable: false });
     expect(cancelled).toEqual([7]);
@@ -61,16 +61,16 @@ describe('AddonEngine', () => {
   it('does not start a request whose signal was aborted before', async () => {
     const sample = jest.fn();
     const engine = engineWith({ sample });
-    await expect(engine.sample(REQUEST, AbortSignal.abort())).rejects.toMatchObject({ code: 'cancelled' });
+    await expect(engine.sample(REQUEST, { signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'cancelled' });
     expect(sample).not.toHaveBeenCalled();
   });
 
   it('cancels nothing once the result is there', async () => {
     const cancel = jest.fn();
-    const done: SampleResult = { sequences: [], promptLogprobs: null };
+    const done: SampleResult = { sequences: [], promptLogprobs: null, promptTop: null };
     const engine = engineWith({ sample: () => ({ id: 7, result: Promise.resolve(done) }), cancel });
     const controller = new AbortController();
-    await expect(engine.sample(REQUEST, controller.signal)).resolves.toBe(done);
+    await expect(engine.sample(REQUEST, { signal: controller.signal })).resolves.toBe(done);
     controller.abort();
     expect(cancel).not.toHaveBeenCalled();
   });

@@ -23,6 +23,8 @@ export type {
   PendingLimits,
   PolicyHandle,
   SampledSequence,
+  SampledToken,
+  SampleOptions,
   SampleRequest,
   SampleResult,
   SamplingParams,
@@ -30,4 +32,6 @@ export type {
   StopReason,
   TargetModule,
   TenantStats,
+  TokensListener,
+  TopTokens,
 } from './engine.types';

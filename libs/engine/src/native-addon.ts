@@ -15,6 +15,7 @@ import type {
   Loss,
   OptimStepResult,
   PolicyHandle,
+  SampledToken,
   SampleRequest,
   SampleResult,
   TenantStats,
@@ -34,8 +35,12 @@ export interface NativeEngine {
   dropAdapter(adapter: AdapterHandle): Promise<void>;
   pin(adapter: AdapterHandle): Promise<PolicyHandle>;
   release(policy: PolicyHandle): void;
-  /** `id` is for cancel; 0 when the request was refused. */
-  sample(request: SampleRequest): { id: number; result: Promise<SampleResult> };
+  /** `id` is for cancel and stopSequence; 0 when the request was refused. `listener` must not throw. */
+  sample(
+    request: SampleRequest,
+    listener: ((tokens: SampledToken[]) => void) | null,
+  ): { id: number; result: Promise<SampleResult> };
+  stopSequence(id: number, sequence: number, length: number): void;
   cancel(id: number): void;
   forward(
     adapter: AdapterHandle | null,

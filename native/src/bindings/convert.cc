@@ -133,6 +133,14 @@ Napi::Value List(Napi::Env env, const std::vector<T>& items, Convert convert) {
 
 Napi::Value Number(Napi::Env env, double value) { return Napi::Number::New(env, value); }
 
+Napi::Value TopToJs(Napi::Env env, const std::optional<TopTokens>& top) {
+  if (!top) return env.Null();
+  auto object = Napi::Object::New(env);
+  object.Set("tokens", Int32Array(env, top->tokens));
+  object.Set("logprobs", ToJs(env, top->logprobs));
+  return object;
+}
+
 }  // namespace
 
 Argument Argument::Member(const char* name) const {
@@ -251,6 +259,8 @@ SampleRequest ReadSampleRequest(const Argument& argument) {
   request.params.stop_token_ids = ReadList(params.Member("stopTokenIds"), ReadInteger);
   request.prompt_logprobs = ReadBoolean(argument.Member("promptLogprobs"));
   request.tenant = ReadTenant(argument.Member("tenant"));
+  request.prompt_top_k = ReadOptional(argument.Member("promptTopK"), ReadInteger).value_or(0);
+  request.top_logprobs = ReadOptional(argument.Member("topLogprobs"), ReadInteger).value_or(0);
   params.RefuseOtherMembers();
   argument.RefuseOtherMembers();
   return request;
@@ -329,6 +339,11 @@ Napi::Value ToJs(Napi::Env env, const EngineStats& stats) {
   object.Set("policies", ToJs(env, stats.policies));
   object.Set("activeSequences", ToJs(env, stats.active_sequences));
   object.Set("kvBytes", ToJs(env, stats.kv_bytes));
+  object.Set("prefixHitTokens", ToJs(env, stats.prefix_hit_tokens));
+  object.Set("prefixMissTokens", ToJs(env, stats.prefix_miss_tokens));
+  object.Set("prefixPages", ToJs(env, stats.prefix_pages));
+  object.Set("prefixEvictions", ToJs(env, stats.prefix_evictions));
+  object.Set("preemptions", ToJs(env, stats.preemptions));
   object.Set("adapterBytes", ToJs(env, stats.adapter_bytes));
   object.Set("samplingFlops", stats.sampling_flops);
   object.Set("trainingFlops", stats.training_flops);
@@ -393,6 +408,18 @@ Napi::Value ToJs(Napi::Env env, const AdapterSpec& spec) {
   return object;
 }
 
+Napi::Value ToJs(Napi::Env env, const std::vector<SampledToken>& tokens) {
+  return List(env, tokens, [env](const SampledToken& token) {
+    auto item = Napi::Object::New(env);
+    item.Set("sequence", Number(env, static_cast<double>(token.sequence)));
+    item.Set("index", Number(env, static_cast<double>(token.index)));
+    item.Set("token", token.token);
+    item.Set("policyLogprob", token.policy_logprob);
+    item.Set("samplingLogprob", token.sampling_logprob);
+    return item;
+  });
+}
+
 Napi::Value ToJs(Napi::Env env, const SampleResult& result) {
   auto object = Napi::Object::New(env);
   object.Set("sequences", List(env, result.sequences, [env](const SampledSequence& sequence) {
@@ -402,10 +429,12 @@ Napi::Value ToJs(Napi::Env env, const SampleResult& result) {
                item.Set("samplingLogprobs", ToJs(env, sequence.sampling_logprobs));
                item.Set("stopReason",
                         sequence.stop_reason == StopReason::kStop ? "stop" : "length");
+               item.Set("top", TopToJs(env, sequence.top));
                return item;
              }));
   object.Set("promptLogprobs",
              result.prompt_logprobs ? ToJs(env, *result.prompt_logprobs) : env.Null());
+  object.Set("promptTop", TopToJs(env, result.prompt_top));
   return object;
 }
 

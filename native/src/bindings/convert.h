@@ -62,6 +62,7 @@ Napi::Value ToJs(Napi::Env env, const AdapterMemory& memory);
 Napi::Value ToJs(Napi::Env env, const std::vector<TenantStats>& tenants);
 Napi::Value ToJs(Napi::Env env, const AdapterSpec& spec);
 Napi::Value ToJs(Napi::Env env, const SampleResult& result);
+Napi::Value ToJs(Napi::Env env, const std::vector<SampledToken>& tokens);
 Napi::Value ToJs(Napi::Env env, const ForwardBackwardResult& result);
 Napi::Value ToJs(Napi::Env env, const OptimStepResult& result);
 Napi::Value ToJs(Napi::Env env, const AdapterFile& file);

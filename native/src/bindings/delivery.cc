@@ -16,10 +16,10 @@ void Delivery::Begin(Napi::Env env) {
   }
 }
 
-void Delivery::Post(Settle settle) {
+void Delivery::Add(Item item) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closed_) return;
-  ready_.push_back(std::move(settle));
+  ready_.push_back(std::move(item));
   if (scheduled_) return;
   scheduled_ = channel_.NonBlockingCall() == napi_ok;
 }
@@ -29,19 +29,21 @@ void Delivery::CallJs(Napi::Env env, Napi::Function, Delivery* self, void*) {
 }
 
 void Delivery::Drain(Napi::Env env) {
-  std::vector<Settle> ready;
+  std::vector<Item> ready;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closed_) return;
     ready.swap(ready_);
     scheduled_ = false;
   }
-  for (const Settle& settle : ready) {
+  size_t ended = 0;
+  for (const Item& item : ready) {
     const Napi::HandleScope scope(env);
-    settle(env);
+    item.run(env);
+    ended += item.ends_call;
   }
-  pending_ -= ready.size();
-  if (!ready.empty() && pending_ == 0) {
+  pending_ -= ended;
+  if (ended != 0 && pending_ == 0) {
     channel_.Unref(env);
     owner_.Unref();
   }

@@ -4,13 +4,15 @@
 // 2. The process stays alive, and the owner object is not collected, while a call is pending; an
 // idle engine holds
 //    nothing open.
-// 3. After Close nothing reaches JavaScript; what arrives late is dropped.
+// 3. What an engine's thread gives away first arrives first; news of a call before its end.
+// 4. After Close nothing reaches JavaScript; what arrives late is dropped.
 #pragma once
 
 #include <napi.h>
 
 #include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace hotbed {
@@ -29,11 +31,19 @@ class Delivery {
   // JavaScript thread: one more call is pending. Exactly one Post follows.
   void Begin(Napi::Env env);
   // Any thread: `settle` runs on the JavaScript thread and ends one call.
-  void Post(Settle settle);
+  void Post(Settle settle) { Add({std::move(settle), true}); }
+  // Any thread, before the call's Post: `news` runs on the JavaScript thread.
+  void Notify(Settle news) { Add({std::move(news), false}); }
   // JavaScript thread. Idempotent.
   void Close(Napi::Env env);
 
  private:
+  struct Item {
+    Settle run;
+    bool ends_call;
+  };
+
+  void Add(Item item);
   static void CallJs(Napi::Env env, Napi::Function callback, Delivery* self, void* data);
   void Drain(Napi::Env env);
 
@@ -43,7 +53,7 @@ class Delivery {
   size_t pending_ = 0;  // JavaScript thread
 
   std::mutex mutex_;
-  std::vector<Settle> ready_;
+  std::vector<Item> ready_;
   bool scheduled_ = false;
   bool closed_ = false;
 };

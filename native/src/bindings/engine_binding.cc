@@ -174,6 +174,7 @@ Napi::Function EngineBinding::Define(Napi::Env env) {
                       InstanceMethod("pin", &EngineBinding::Pin),
                       InstanceMethod("release", &EngineBinding::Release),
                       InstanceMethod("sample", &EngineBinding::Sample),
+                      InstanceMethod("stopSequence", &EngineBinding::StopSequence),
                       InstanceMethod("cancel", &EngineBinding::Cancel),
                       InstanceMethod("forward", &EngineBinding::Forward),
                       InstanceMethod("forwardBackward", &EngineBinding::ForwardBackward),
@@ -269,15 +270,47 @@ Napi::Value EngineBinding::Release(const Napi::CallbackInfo& info) {
 
 Napi::Value EngineBinding::Sample(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
+  EngineSession& session = *session_;
   RequestId id = 0;
   const Napi::Value result =
-      Promise<SampleResult>(env, *session_, [&](const Done<SampleResult>& done) {
-        id = session_->engine().Sample(ReadSampleRequest(At(info, 0, "request")), done);
+      Promise<SampleResult>(env, session, [&](const Done<SampleResult>& done) {
+        SampleRequest request = ReadSampleRequest(At(info, 0, "request"));
+        if (!info[1].IsFunction()) {
+          id = session.engine().Sample(std::move(request), done);
+          return;
+        }
+        Engine& engine = session.engine();
+        const uint64_t listener = session.AddListener(info[1].As<Napi::Function>());
+        const Done<SampleResult> end = [&session, listener, done](Result<SampleResult> result) {
+          session.delivery().Notify(
+              [&session, listener](Napi::Env) { session.RemoveListener(listener); });
+          done(std::move(result));
+        };
+        id = engine.Sample(std::move(request), end,
+                           [&session, listener](const std::vector<SampledToken>& tokens) {
+                             session.delivery().Notify([&session, listener, tokens](Napi::Env env) {
+                               session.Tell(listener, ToJs(env, tokens));
+                             });
+                           });
       });
   auto call = Napi::Object::New(env);
   call.Set("id", ToJs(env, id));
   call.Set("result", result);
   return call;
+}
+
+Napi::Value EngineBinding::StopSequence(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return Answer(env, [&] {
+    const Argument sequence = At(info, 1, "sequence");
+    const int index = ReadInteger(sequence);
+    if (index < 0) {
+      throw EngineFault(FaultCode::kInvalidArgument, sequence.path + ": expected 0 or more");
+    }
+    session_->engine().StopSequence(ReadHandle(At(info, 0, "id")), static_cast<size_t>(index),
+                                    ReadHandle(At(info, 2, "length")));
+    return env.Undefined();
+  });
 }
 
 Napi::Value EngineBinding::Cancel(const Napi::CallbackInfo& info) {

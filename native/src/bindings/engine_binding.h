@@ -35,8 +35,9 @@ class EngineBinding : public Napi::ObjectWrap<EngineBinding> {
   Napi::Value DropAdapter(const Napi::CallbackInfo& info);
   Napi::Value Pin(const Napi::CallbackInfo& info);
   Napi::Value Release(const Napi::CallbackInfo& info);
-  // {id, result}: the id is for cancel().
+  // (request, listener or null) -> {id, result}: the id is for cancel() and stopSequence().
   Napi::Value Sample(const Napi::CallbackInfo& info);
+  Napi::Value StopSequence(const Napi::CallbackInfo& info);
   Napi::Value Cancel(const Napi::CallbackInfo& info);
   Napi::Value Forward(const Napi::CallbackInfo& info);
   Napi::Value ForwardBackward(const Napi::CallbackInfo& info);

@@ -43,6 +43,21 @@ void EngineSession::Load(const OpenOptions& options) {
                                      std::move(model.weights), std::move(model.base_digest));
 }
 
+uint64_t EngineSession::AddListener(const Napi::Function& listener) {
+  listeners_[next_listener_] = Napi::Persistent(listener);
+  return next_listener_++;
+}
+
+void EngineSession::Tell(uint64_t listener, const Napi::Value& news) {
+  const auto found = listeners_.find(listener);
+  if (found == listeners_.end()) return;
+  try {
+    found->second.Value().Call({news});
+  } catch (const Napi::Error&) {
+    // libs/engine hands over functions that do not throw; others would have no one to catch.
+  }
+}
+
 void EngineSession::Dispose(std::function<void()> done) {
   engine().Stop();
   open_ = false;
@@ -59,6 +74,7 @@ void EngineSession::Close() {
   closing_ = true;
   napi_remove_env_cleanup_hook(env_, Cleanup, this);
   delivery_.Close(env_);
+  listeners_.clear();
   if (open_) engine_->Stop();
   open_ = false;
   // On the file thread: it may still be loading, and the engine's last callbacks may bring jobs.

@@ -49,6 +49,12 @@ class EngineSession {
   TensorDigests& DigestsOf(AdapterHandle adapter) { return digests_[adapter]; }
   void ForgetDigests(AdapterHandle adapter) { digests_.erase(adapter); }
 
+  // JavaScript thread: functions that are told of tokens, each until its call ends. Other threads
+  // know them by number only, since a function may be let go on this thread alone.
+  uint64_t AddListener(const Napi::Function& listener);
+  void RemoveListener(uint64_t listener) { listeners_.erase(listener); }
+  void Tell(uint64_t listener, const Napi::Value& news);
+
   // JavaScript thread: refuses new calls and rejects pending ones; `done` runs on the file thread
   // when all is freed.
   void Dispose(std::function<void()> done);
@@ -60,6 +66,8 @@ class EngineSession {
   Delivery delivery_;
   std::unique_ptr<Engine> engine_;
   std::unordered_map<AdapterHandle, TensorDigests> digests_;
+  std::unordered_map<uint64_t, Napi::FunctionReference> listeners_;
+  uint64_t next_listener_ = 1;
   bool open_ = false;
   bool closed_ = false;
   std::atomic<bool> closing_{false};

@@ -8,6 +8,7 @@ interface SampleOptions {
   maxTokens?: string;
   seed?: string;
   samples?: string;
+  stop?: string[];
 }
 
 export function addSampleCommand(program: Command, api: () => ApiClient): void {
@@ -18,6 +19,11 @@ export function addSampleCommand(program: Command, api: () => ApiClient): void {
     .option('--max-tokens <n>')
     .option('--seed <n>')
     .option('--samples <n>', 'completions', '1')
+    .option(
+      '--stop <text>',
+      'end a completion before this text; may be given several times',
+      (text, earlier: string[] = []) => [...earlier, text],
+    )
     .action(async (model: string, prompt: string, options: SampleOptions) => {
       const path = model === 'base' ? '/v1/base/sample' : `/v1/adapters/${segment(model)}/sample`;
       const reply = await api().post<{ prompts: CommandReply<'orchestrator', 'read-samples'>['prompts'] }>(path, {
@@ -25,6 +31,7 @@ export function addSampleCommand(program: Command, api: () => ApiClient): void {
         samplesPerPrompt: Number(options.samples),
         ...(options.temperature === undefined ? {} : { temperature: Number(options.temperature) }),
         ...(options.maxTokens === undefined ? {} : { maxTokens: Number(options.maxTokens) }),
+        ...(options.stop === undefined ? {} : { stopStrings: options.stop }),
         ...(options.seed === undefined ? {} : { seed: options.seed }),
       });
       print(reply, () => reply.prompts.flatMap((p) => p.completions.map((c) => c.text)).join('\n'));

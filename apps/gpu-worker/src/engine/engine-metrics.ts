@@ -12,6 +12,10 @@ const COUNTERS: Partial<Record<StatName, [name: string, help: string]>> = {
   trainPassAdapters: ['hotbed_engine_train_pass_adapters_total', 'adapters summed over training passes'],
   tokensSampled: ['hotbed_engine_tokens_sampled_total', 'tokens drawn'],
   tokensPrefilled: ['hotbed_engine_tokens_prefilled_total', 'prompt tokens computed'],
+  prefixHitTokens: ['hotbed_engine_prefix_hit_tokens_total', 'prompt tokens found in the prefix cache'],
+  prefixMissTokens: ['hotbed_engine_prefix_miss_tokens_total', 'tokens of whole prefix blocks that had to be computed'],
+  prefixEvictions: ['hotbed_engine_prefix_evictions_total', 'prefix blocks given up for want of pages'],
+  preemptions: ['hotbed_engine_preemptions_total', 'sequences that gave up their pages and computed them again'],
   tokensTrained: ['hotbed_engine_tokens_trained_total', 'target positions trained on'],
 };
 
@@ -20,6 +24,7 @@ const GAUGES: Partial<Record<StatName, [name: string, help: string]>> = {
   policies: ['hotbed_engine_policies', 'pinned policy states in memory'],
   activeSequences: ['hotbed_engine_active_sequences', 'sequences being sampled'],
   kvBytes: ['hotbed_engine_kv_bytes', 'bytes of key/value pages in use'],
+  prefixPages: ['hotbed_engine_prefix_pages', 'pages that hold prefix blocks, in use or idle'],
   adapterBytes: ['hotbed_engine_adapter_bytes', 'bytes of adapters and policy states'],
 };
 

@@ -10,13 +10,15 @@ import {
   type RolloutsRequested,
   type StoredEvent,
 } from '#hotbed/contracts';
-import type { Engine, PolicyHandle, SampleResult } from '#hotbed/engine';
+import type { Engine, PolicyHandle, SampleRequest, SampleResult } from '#hotbed/engine';
+import type { TokenDecoder } from '#hotbed/models';
 import type { Logger } from '#hotbed/runtime';
 import type { PolicyInUse } from '../adapter/policy-states';
 import type { Failpoints } from '../failpoint/failpoints';
 import { pause, retryDelayMs } from '../retry-delay';
 import type { OpenRequest } from '#hotbed/event-store';
 import { completedItem, failedItem } from './rollout-events';
+import { sampleUntil } from './sample-until';
 
 type Requested = StoredEvent<'RolloutsRequested'>;
 type Prompt = RolloutsRequested['prompts'][number];
@@ -44,6 +46,7 @@ export class RolloutAnswerer {
     private readonly events: EventStore,
     private readonly failpoints: Failpoints,
     private readonly logger: Logger,
+    private readonly openTokenizer: () => Promise<TokenDecoder>,
   ) {
     // Every sample in the engine listens; that is no leak.
     setMaxListeners(0, this.stopping.signal);
@@ -115,21 +118,24 @@ export class RolloutAnswerer {
 
   /** A busy engine is asked again; it refuses rather than stalls. */
   private async sample(request: Requested, prompt: Prompt, policy: PolicyHandle | null): Promise<SampleResult> {
-    const { temperature, topK, topP, maxTokens, stopTokenIds } = request.payload.sampling;
+    const { temperature, topK, topP, maxTokens, stopTokenIds, stopStrings = [] } = request.payload.sampling;
+    const decoder = stopStrings.length === 0 ? null : await this.openTokenizer();
     for (let attempt = 1; ; attempt++) {
       this.stopping.signal.throwIfAborted();
       try {
-        const sampling = this.engine.sample(
-          {
-            policy,
-            prompt: toInt32Array(prompt.tokens),
-            seeds: prompt.seeds,
-            params: { temperature, topK, topP, maxTokens, stopTokenIds },
-            promptLogprobs: false,
-            tenant: request.tenantId,
-          },
-          this.stopping.signal,
-        );
+        const { signal } = this.stopping;
+        const call: SampleRequest = {
+          policy,
+          prompt: toInt32Array(prompt.tokens),
+          seeds: prompt.seeds,
+          params: { temperature, topK, topP, maxTokens, stopTokenIds },
+          promptLogprobs: false,
+          tenant: request.tenantId,
+        };
+        const sampling =
+          decoder === null
+            ? this.engine.sample(call, { signal })
+            : sampleUntil(this.engine, call, stopStrings, decoder, signal);
         this.failpoints.hit('mid-sample');
         return await sampling;
       } catch (error) {

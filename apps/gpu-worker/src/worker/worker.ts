@@ -1,6 +1,7 @@
 import { newId, type BlobStore, type EventStore } from '#hotbed/contracts';
 import type { Engine } from '#hotbed/engine';
 import { Leases, type Lease, type OpenRequest, type WorkList } from '#hotbed/event-store';
+import { openModelFolder, type TextTokenizer } from '#hotbed/models';
 import { within, type Logger } from '#hotbed/runtime';
 import type { AdapterTools } from '../adapter/adapter-tools';
 import { HostedAdapters } from '../adapter/hosted-adapters';
@@ -69,6 +70,7 @@ export class Worker {
   private life: Promise<void> | null = null;
   private poll: NodeJS.Timeout | null = null;
   private scanProblem: string | null = null;
+  private tokenizer: Promise<TextTokenizer> | null = null;
 
   constructor(
     private readonly options: WorkerOptions,
@@ -76,8 +78,15 @@ export class Worker {
   ) {
     const { engine, events, failpoints, logger } = parts;
     this.policies = new PolicyStates(engine, options.policyStates);
-    this.answerer = new RolloutAnswerer(engine, events, failpoints, logger);
+    this.answerer = new RolloutAnswerer(engine, events, failpoints, logger, () => this.openTokenizer());
     this.scan = new Coalesced(() => this.scanWork(), SCAN_GAP_MS);
+  }
+
+  /** Only who stops at text needs it: a folder without tokenizer.json serves all else. */
+  private openTokenizer(): Promise<TextTokenizer> {
+    this.tokenizer ??= openModelFolder(this.options.modelFolder).then(({ tokenizer }) => tokenizer);
+    this.tokenizer.catch(() => (this.tokenizer = null));
+    return this.tokenizer;
   }
 
   /** Registers, says so in the log, and begins to work. @throws Unavailable when the database does not answer. */

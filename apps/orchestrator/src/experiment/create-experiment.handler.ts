@@ -107,7 +107,7 @@ function toCreated(
 ): ExperimentCreated {
   const { rank, alpha, rslora, targets, seed, loss, schedule, reward, trigger, checkpointEverySteps } = request;
   const { learningRate, beta1, beta2, eps, weightDecay, gradClipNorm } = request;
-  const { temperature, topK, topP, maxTokens } = request;
+  const { temperature, topK, topP, maxTokens, stopStrings } = request;
   return {
     experimentId: newId(),
     name: request.name,
@@ -125,7 +125,14 @@ function toCreated(
       loss,
       adam: { learningRate, beta1, beta2, eps, weightDecay, gradClipNorm },
       schedule,
-      sampling: { temperature, topK, topP, maxTokens, stopTokenIds: [...stopTokenIds] },
+      sampling: {
+        temperature,
+        topK,
+        topP,
+        maxTokens,
+        stopTokenIds: [...stopTokenIds],
+        ...(stopStrings === undefined ? {} : { stopStrings }),
+      },
     },
     reward,
     trigger,

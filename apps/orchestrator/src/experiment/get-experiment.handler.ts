@@ -6,7 +6,7 @@ import {
   type PayloadOf,
   type Transactions,
 } from '#hotbed/contracts';
-import type { Bases } from '#hotbed/models';
+import { completionText, type Bases } from '#hotbed/models';
 import type { OpenExperiment } from './experiment';
 import { experimentRows, type ExperimentRow } from './experiment-rows';
 import type { ExperimentProcess } from './experiment-process';
@@ -91,7 +91,9 @@ export class GetExperimentHandler {
           rolloutId: rollout.rolloutId,
           step: requested.payload.step ?? 0,
           prompt: shown(tokenizer.decode(toInt32Array(prompt.tokens))),
-          completion: shown(tokenizer.decode(toInt32Array(rollout.tokens))),
+          completion: shown(
+            completionText(tokenizer, toInt32Array(rollout.tokens), requested.payload.sampling.stopStrings),
+          ),
           answer: answer === null ? null : shown(answer),
           reward: reward.reward,
           valid: reward.valid,

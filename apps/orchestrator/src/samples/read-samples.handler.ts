@@ -9,7 +9,7 @@ import {
   type EventStore,
   type StoredEvent,
 } from '#hotbed/contracts';
-import type { Bases } from '#hotbed/models';
+import { completionText, type Bases } from '#hotbed/models';
 
 const PAGE = 500;
 
@@ -39,7 +39,7 @@ export class ReadSamplesHandler {
       if (requested !== null && completed.size === requested.payload.prompts.length) break;
     }
     if (requested === null) throw new NotFound('sample request', requestId);
-    const { prompts, baseDigest } = requested.payload;
+    const { prompts, baseDigest, sampling } = requested.payload;
     if (completed.size < prompts.length) {
       throw new DomainError(
         'IllegalState',
@@ -57,7 +57,7 @@ export class ReadSamplesHandler {
           const tokens = toInt32Array(rollout.tokens);
           return {
             rolloutId: rollout.rolloutId,
-            text: tokenizer.decode(tokens),
+            text: completionText(tokenizer, tokens, sampling.stopStrings),
             tokens: [...tokens],
             logprobs: [...toFloat32Array(rollout.samplingLogprobs)],
             stopReason: rollout.stopReason,

@@ -7,13 +7,14 @@ import {
   type RolloutsRequested,
   type StoredEvent,
 } from '#hotbed/contracts';
+import { completionText } from '#hotbed/models';
 import { VerifierError, type Completion } from '#hotbed/verifiers';
 import type { Judge } from '../judging/judge';
 import type { PastEvents } from './past-events';
 
 /** Text of token ids, without special tokens. */
 export interface TextDecoder {
-  textOf(baseDigest: string): Promise<{ tokenizer: { decode(ids: Int32Array): string } }>;
+  textOf(baseDigest: string): Promise<{ tokenizer: { decode(ids: Int32Array | readonly number[]): string } }>;
 }
 
 type Completed = StoredEvent<'RolloutsCompleted'>;
@@ -103,7 +104,7 @@ async function completionsOf(
   const text = record?.prompt ?? tokenizer.decode(toInt32Array(prompt.tokens));
   return rollouts.map((rollout) => ({
     prompt: text,
-    completion: tokenizer.decode(toInt32Array(rollout.tokens)),
+    completion: completionText(tokenizer, toInt32Array(rollout.tokens), request.sampling.stopStrings),
     answer: record?.answer ?? null,
     metadata: record?.metadata ?? {},
   }));

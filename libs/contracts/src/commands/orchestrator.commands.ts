@@ -109,6 +109,7 @@ export const createExperimentRequest = z
     topK: samplingSchema.shape.topK.default(0),
     topP: z.number().positive().max(1).default(1),
     maxTokens: z.number().int().positive().max(65536).default(32),
+    stopStrings: samplingSchema.shape.stopStrings,
     reward: z.strictObject({ verifier: rewardSchema.shape.verifier, config: rewardSchema.shape.config.default({}) }),
     trigger: triggerSchema.default({ kind: 'manual' }),
     checkpointEverySteps: z.number().int().positive().default(10),
