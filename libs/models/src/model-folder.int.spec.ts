@@ -19,6 +19,7 @@ describe('the seedling', () => {
     expect([...ids]).toEqual([1, 4, 5, 29, 3]);
     expect([...tokenizer.encode('<bos>abz>')]).toEqual([...ids]);
     expect(tokenizer.decode([30, 4, 5, 2])).toBe('Aab');
+    expect(tokenizer.decode([])).toBe('');
   });
 });
 

@@ -35,6 +35,7 @@ export class TextTokenizer {
 
   /** Text of ids without special tokens, as written: no spaces are cleaned up. */
   decode(ids: Int32Array | readonly number[]): string {
+    if (ids.length === 0) return ''; // the library refuses an empty list
     return this.tokenizer.decode(Array.from(ids), {
       skip_special_tokens: true,
       clean_up_tokenization_spaces: false,
