@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -238,9 +239,8 @@ class Mutator {
         return json.replace(token.begin, one.size(), AwkwardValue());
       case 3:
         if (!token.text) {  // a number that is a little off
-          const long long near = static_cast<long long>(Below(9)) - 4;
-          const long long value = std::atoll(one.c_str());
-          return json.replace(token.begin, one.size(), std::to_string(value + near));
+          const uint64_t value = std::strtoull(one.c_str(), nullptr, 10) + Below(9) - 4;
+          return json.replace(token.begin, one.size(), std::to_string(value));
         }
         return json.replace(token.begin, one.size(),
                             "\"" + Bytes(one.substr(1, one.size() - 2), one.size()) + "\"");

@@ -4,7 +4,18 @@
  */
 import { join, resolve } from 'node:path';
 import { lossSchema, operationSchema, parseInput } from '#hotbed/contracts';
-import type { AdamParams, AdapterHandle, AdapterSpec, Datum, Engine, Loss, TargetModule } from './engine.types';
+import type {
+  AdamParams,
+  AdapterHandle,
+  AdapterSpec,
+  Datum,
+  Engine,
+  Loss,
+  PolicyHandle,
+  SampleRequest,
+  SampleResult,
+  TargetModule,
+} from './engine.types';
 import { TARGET_MODULES } from './engine.types';
 import { DEFAULT_ENGINE_OPTIONS, openEngine } from './open-engine';
 
@@ -322,5 +333,61 @@ describe('flash-attention#2244: the "deterministic" backward is not', () => {
     } finally {
       await threaded.dispose();
     }
+  });
+});
+
+describe('SkyRL#1870, AReaL#421: sampler and trainer disagree, or train on stale weights unnoticed', () => {
+  const request = (policy: PolicyHandle | null, seed: number): SampleRequest => ({
+    policy,
+    prompt: tokens(seed, 5),
+    seeds: Array.from({ length: 4 }, (_, i) => `${seed * 100 + i}`),
+    params: { temperature: 1, topK: 0, topP: 1, maxTokens: 40, stopTokenIds: [] },
+    promptLogprobs: false,
+  });
+  const asDatum = (prompt: Int32Array, { sequences }: SampleResult): Datum => ({
+    prompt,
+    branches: sequences.map(({ tokens, policyLogprobs }) => ({
+      tokens,
+      weights: null,
+      logprobs: policyLogprobs,
+      advantages: new Float32Array(tokens.length).fill(1),
+    })),
+  });
+  /** Greatest difference between what the sampler recorded and what the trainer computes. */
+  async function difference(adapter: AdapterHandle | null, datum: Datum): Promise<number> {
+    const { logprobs } = await engine.forward(adapter, IMPORTANCE, [datum]);
+    return Math.max(
+      ...datum.branches.flatMap(({ logprobs: recorded }, b) =>
+        Array.from(recorded!, (value, i) => Math.abs(value - logprobs[0]![b]![i]!)),
+      ),
+    );
+  }
+
+  it('the difference is exactly 0 at the policy that sampled, in every state of the adapter', async () => {
+    const adapter = await engine.createAdapter(aSpec({ seed: '51' }));
+    for (let step = 0; step < 4; step++) {
+      const policy = await engine.pin(adapter);
+      const { prompt, ...rest } = request(policy, 60 + step);
+      const datum = asDatum(prompt, await engine.sample({ prompt, ...rest }));
+      expect(await difference(adapter, datum)).toBe(0);
+      engine.release(policy);
+      await train(adapter, 990 + step);
+    }
+    const { prompt, ...rest } = request(null, 70);
+    expect(await difference(null, asDatum(prompt, await engine.sample({ prompt, ...rest })))).toBe(0);
+    await engine.dropAdapter(adapter);
+  });
+
+  it('a rollout of an older state shows as such: its log-probs are those of its own policy alone', async () => {
+    const adapter = await engine.createAdapter(aSpec({ seed: '52' }));
+    await train(adapter, 1000);
+    const policy = await engine.pin(adapter);
+    const { prompt, ...rest } = request(policy, 80);
+    const stale = asDatum(prompt, await engine.sample({ prompt, ...rest }));
+    await train(adapter, 1001);
+    expect(await difference(adapter, stale)).toBeGreaterThan(1e-4);
+    // The pinned policy still samples what it sampled.
+    expect(asDatum(prompt, await engine.sample({ prompt, ...rest }))).toEqual(stale);
+    await engine.dropAdapter(adapter);
   });
 });

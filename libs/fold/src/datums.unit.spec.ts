@@ -6,6 +6,7 @@ import {
   type InlineDatum,
   type RolloutDatum,
 } from '#hotbed/contracts';
+import { TextTokenizer } from '#hotbed/models';
 import { datumsOf, type ForwardBackward } from './datums';
 import {
   EVERY_LOSS,
@@ -147,6 +148,27 @@ describe('the datums of an operation with data inside', () => {
     await expect(datumsOf(wrong, LATER, twoPromptsAnsweredOutOfOrder())).rejects.toMatchObject({
       fields: [{ path: 'datums[0].prompt' }],
     });
+  });
+});
+
+describe('SkyRL#123, rllm#272: decode then encode trains on other tokens than were sampled', () => {
+  it('the ids that were sampled are the ids that are trained, also where their text would give others', async () => {
+    const json = {
+      version: '1.0',
+      truncation: null,
+      padding: null,
+      added_tokens: [],
+      normalizer: null,
+      pre_tokenizer: null,
+      post_processor: null,
+      decoder: { type: 'Fuse' },
+      model: { type: 'BPE', vocab: { x: 1, a: 20, c: 21, b: 30, d: 31, ab: 40 }, merges: [['a', 'b']] },
+    };
+    const tokenizer = TextTokenizer.fromJson(json, {}, null);
+    const sampled = [20, 30];
+    expect([...tokenizer.encode(tokenizer.decode(sampled))]).toEqual([40]);
+    const [datum] = await datumsOf(trainingOnBothPrompts(), LATER, twoPromptsAnsweredOutOfOrder());
+    expect([...(datum?.branches[0]?.tokens ?? [])]).toEqual(sampled);
   });
 });
 

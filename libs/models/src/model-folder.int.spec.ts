@@ -67,6 +67,26 @@ describe('a folder that cannot be used', () => {
   });
 });
 
+describe('OpenRLHF#393: a second BOS after chat template and encoding', () => {
+  it.each([
+    ['a tokenizer whose post-processor adds BOS', true],
+    ['a tokenizer that adds none', false],
+  ])('%s: one BOS, token for token', async (_, adds) => {
+    const folder = await mkdtemp(join(tmpdir(), 'hotbed-model-'));
+    try {
+      const json = JSON.parse(await seedlingTokenizer()) as { post_processor: unknown };
+      if (!adds) json.post_processor = null;
+      await writeFile(join(folder, 'config.json'), '{"bos_token_id": 1, "max_position_embeddings": 16}');
+      await writeFile(join(folder, 'tokenizer.json'), JSON.stringify(json));
+      const { tokenizer } = await openModelFolder(folder);
+      expect([...tokenizer.encode('<bos>abz>')]).toEqual([1, 4, 5, 29, 3]);
+      expect([...tokenizer.encode('abz>')]).toEqual(adds ? [1, 4, 5, 29, 3] : [4, 5, 29, 3]);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+});
+
 describe('ends of sequence', () => {
   it('are all that generation_config.json lists', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'hotbed-model-'));

@@ -190,6 +190,14 @@ describe('a step', () => {
     });
   });
 
+  it('records the policy that sampled and what was accepted since, so that staleness shows (SkyRL#1870, AReaL#421)', () => {
+    const { decided } = given(...steps(2));
+    const completed = ofType(decided, 'TrainingStepCompleted');
+    const asked = ofType(decided, 'RolloutsRequested').slice(0, completed.length);
+    expect(completed.map((step) => step.policyOpIndex)).toEqual(asked.map((request) => request.opIndex));
+    expect(completed.map((step) => Number(step.acceptedOpIndex) - Number(step.policyOpIndex))).toEqual([2, 3]);
+  });
+
   it('is the same whatever group came first', () => {
     const facts = [trigger(0)];
     const first = rewards(facts, 0, [1, 0, 0, 0]);
