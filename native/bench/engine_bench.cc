@@ -128,7 +128,6 @@ void Smollm(int threads, const std::string& what) {
   EngineOptions options;
   options.threads = threads;
   options.activation_budget_mib = 4096;
-  if (const char* rows = std::getenv("ROWS")) options.max_train_rows = std::atoi(rows);
   double start = Now();
   TestEngine engine(base, options);
   std::printf("smollm: load %.2f s, %.0f MB\n", Now() - start,
@@ -158,7 +157,6 @@ void Smollm(int threads, const std::string& what) {
     for (int i = 1; i < 64; ++i) adapters.push_back(engine.Create(AllModules(8, i + 1)));
     for (int round = 0; round < 3; ++round) {
       for (int count : {1, 4, 16, 64}) {
-        if (std::getenv("ONLY") && count != std::atoi(std::getenv("ONLY"))) continue;
         std::vector<Pending<ForwardBackwardResult>> pending;
         start = Now();
         for (int i = 0; i < count; ++i) {
@@ -172,7 +170,6 @@ void Smollm(int threads, const std::string& what) {
                     64 * 32 / seconds);
       }
       for (int count : {1, 8, 32}) {
-        if (std::getenv("ONLY") && count != std::atoi(std::getenv("ONLY"))) continue;
         std::vector<Pending<SampleResult>> pending;
         std::vector<PolicyHandle> policies;
         for (int i = 0; i < count; ++i) policies.push_back(engine.Pin(adapters[i]));

@@ -120,8 +120,13 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   back.ldu = ldu;
   back.du = du.data();
   back.lddu = ldu;
+  const Floats forward = joined(lse, logits);
+  if (c.wantLogits) {  // kept for the backward pass, which turns them into dlogit
+    back.logits = logits.data();
+    back.ldlogits = ldl;
+  }
   table.headBackward(pool, back);
-  Floats all = joined(joined(lse, logits), joined(logprobs, dx));
+  Floats all = joined(joined(forward, logits), joined(logprobs, dx));
   for (const HeadAdapter& adapter : adapters) {
     all = joined(all, joined(adapter.gradA, adapter.gradB));
   }

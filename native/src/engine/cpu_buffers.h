@@ -12,6 +12,10 @@
 
 namespace hotbed {
 
+// Target rows per slice of the head: enough for the kernels to run at full speed, few enough that
+// sampling does not wait long.
+constexpr size_t kHeadSlice = 112;
+
 struct CpuExecutor::SamplingBuffers {
   RowContext rows;
   std::vector<float*> pages;  // of the current layer, as plan.page_ids
@@ -44,6 +48,7 @@ struct CpuExecutor::TrainingPass {
   size_t backward_datums = 0;
   size_t backward_targets = 0;  // target rows
   bool keeps_activations = false;
+  bool keeps_logits = false;  // from a slice's log-probs to its gradient
 
   RowContext rows;           // all rows
   RowContext backward_rows;  // the prefix that has a backward pass
@@ -60,15 +65,16 @@ struct CpuExecutor::TrainingPass {
   // In pass_arena_.
   LayerScratch scratch;
   BackwardScratch back_scratch;
-  float* final_x = nullptr;     // [rows, d]
-  float* gathered = nullptr;    // [target rows, d], before the final norm
-  float* normed = nullptr;      // [target rows, d] after it
-  float* lse = nullptr;         // [target rows]
-  float* head_u = nullptr;      // [target rows, head_rank]
-  float* head_du = nullptr;     // [target rows of a slice, head_rank]
-  float* page_block = nullptr;  // the pages themselves
-  float* dx = nullptr;          // [backward rows, d]
-  float* d_final = nullptr;     // [backward target rows, d]
+  float* final_x = nullptr;      // [rows, d]
+  float* gathered = nullptr;     // [target rows, d], before the final norm
+  float* normed = nullptr;       // [target rows, d] after it
+  float* lse = nullptr;          // [target rows]
+  float* head_u = nullptr;       // [target rows, head_rank]
+  float* head_du = nullptr;      // [target rows of a slice, head_rank]
+  float* head_logits = nullptr;  // [target rows of a slice, HeadSliceStride()], or null
+  float* page_block = nullptr;   // the pages themselves
+  float* dx = nullptr;           // [backward rows, d]
+  float* d_final = nullptr;      // [backward target rows, d]
 };
 
 }  // namespace hotbed

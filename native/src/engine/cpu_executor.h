@@ -62,9 +62,14 @@ class CpuExecutor : public Executor {
   void LayOutPages(TrainingPass* pass);
   // Each runs one slice of the pass and returns about how many FLOPs it took.
   double TrainingSlice(TrainingPass* pass);
-  const std::vector<kernels::HeadLora>& HeadSlice(TrainingPass* pass, size_t begin, size_t count);
+  size_t HeadSliceStride() const;
+  size_t HeadSliceFloats() const;
+  bool KeepsLogits(const TrainingPass& pass) const;
+  double AdvanceHead(TrainingPass* pass);
+  void BeginLayersBackward(TrainingPass* pass);
+  const std::vector<kernels::HeadLora>& LoraOfSlice(TrainingPass* pass, size_t begin, size_t count);
   void ScoreTargets(TrainingPass* pass, size_t begin, size_t count);
-  void ComputeLosses(TrainingPass* pass);
+  void ComputeLosses(TrainingPass* pass, size_t begin, size_t end);
   void HeadGradient(TrainingPass* pass, size_t begin, size_t count);
   // Hidden states after the last layer -> logits of plan.draws and plan.logits_rows, log-probs of
   // plan.scores.

@@ -29,9 +29,6 @@ size_t PageCount(const TrainingPlan& plan, const TrainingDatum& datum) {
   return count;
 }
 
-// Target rows per slice of the head; enough for the kernels to run at full speed.
-constexpr size_t kHeadSlice = 256;
-
 // Of one row through one layer in one direction; attention and adapters are left out.
 double LayerFlops(const ModelConfig& config) {
   const double d = config.hidden_size;
@@ -39,26 +36,6 @@ double LayerFlops(const ModelConfig& config) {
 }
 
 double HeadFlops(const ModelConfig& config) { return 2.0 * config.hidden_size * config.vocab_size; }
-
-kernels::LossKind KindOf(LossName name) {
-  switch (name) {
-    case LossName::kCrossEntropy:
-      break;
-    case LossName::kImportanceSampling:
-      return kernels::LossKind::importanceSampling;
-    case LossName::kPpo:
-      return kernels::LossKind::ppo;
-    case LossName::kCispo:
-      return kernels::LossKind::cispo;
-    case LossName::kDro:
-      return kernels::LossKind::dro;
-    case LossName::kGspo:
-      return kernels::LossKind::gspo;
-    case LossName::kGivenGradient:
-      return kernels::LossKind::givenGradient;
-  }
-  return kernels::LossKind::crossEntropy;
-}
 
 }  // namespace
 
@@ -201,6 +178,7 @@ void CpuExecutor::LayOutMemory(TrainingPass* pass) {
   pass->keeps_activations =
       back != 0 && layers * layer_floats * sizeof(float) <= options_.activation_budget_bytes;
 
+  pass->keeps_logits = KeepsLogits(*pass);
   pass->layers.resize(layers);
   const auto take_layer = [&](Arena& arena, LayerActivations* at) {
     at->qk_raw = raw != 0 && back != 0 ? arena.Take(n * raw) : nullptr;
@@ -228,6 +206,7 @@ void CpuExecutor::LayOutMemory(TrainingPass* pass) {
     pass->lse = arena.Take(targets);
     pass->head_u = arena.Take(targets * pass->head_rank);
     pass->head_du = arena.Take(std::min(kHeadSlice, pass->backward_targets) * pass->head_rank);
+    pass->head_logits = pass->keeps_logits ? arena.Take(HeadSliceFloats()) : nullptr;
     pass->page_block = arena.Take(page_count * layer_page_floats_);
     pass->scratch.normed = arena.Take(n * d);
     pass->scratch.hidden = arena.Take(n * ff);
@@ -257,15 +236,16 @@ void CpuExecutor::BeginTraining(const TrainingPlan& plan, TrainingOutput* output
   LayOutMemory(pass);
   LayOutPages(pass);
   output->logprobs.resize(plan.targets.size());
-  output->datum_loss.resize(plan.datums.size());
+  output->datum_loss.assign(plan.datums.size(), 0);
   pass->c.resize(plan.targets.size());
   model_.Embed(plan.tokens.data(), plan.rows(), pass->layers[0].x);
 
   const ModelConfig& config = model_.config();
   const double layer = LayerFlops(config), head = HeadFlops(config), layers = config.num_layers;
   const double rows = plan.rows(), back = pass->backward_rows.rows;
-  pass->flops_total = layers * layer * (rows + back * (pass->keeps_activations ? 1 : 2)) +
-                      head * (plan.target_rows.size() + 2.0 * pass->backward_targets);
+  pass->flops_total =
+      layers * layer * (rows + back * (pass->keeps_activations ? 1 : 2)) +
+      head * (plan.target_rows.size() + (pass->keeps_logits ? 1.0 : 2.0) * pass->backward_targets);
   pass->flops_done = 0;
   pass->next = 0;
   pass->phase = TrainingPass::Phase::kForward;
@@ -307,30 +287,9 @@ double CpuExecutor::TrainingSlice(TrainingPass* pass) {
       }
       return LayerFlops(config) * pass->rows.rows;
     }
-    case Phase::kHead: {
-      const size_t targets = pass->plan->target_rows.size();
-      const size_t count = std::min(kHeadSlice, targets - pass->next);
-      ScoreTargets(pass, pass->next, count);
-      pass->next += count;
-      if (pass->next == targets) {
-        ComputeLosses(pass);
-        pass->phase = pass->backward_targets == 0 ? Phase::kOver : Phase::kHeadBackward;
-        pass->next = 0;
-        // Shared rows have no target.
-        std::memset(pass->dx, 0, pass->backward_rows.rows * config.hidden_size * sizeof(float));
-      }
-      return HeadFlops(config) * count;
-    }
-    case Phase::kHeadBackward: {
-      const size_t count = std::min(kHeadSlice, pass->backward_targets - pass->next);
-      HeadGradient(pass, pass->next, count);
-      pass->next += count;
-      if (pass->next == pass->backward_targets) {
-        pass->phase = Phase::kBackward;
-        pass->next = layers;
-      }
-      return 2 * HeadFlops(config) * count;
-    }
+    case Phase::kHead:
+    case Phase::kHeadBackward:
+      return HeadFlops(config) * AdvanceHead(pass);
     case Phase::kBackward: {
       const size_t layer = --pass->next;
       const LayerActivations& at = pass->layers[layer];
@@ -348,114 +307,6 @@ double CpuExecutor::TrainingSlice(TrainingPass* pass) {
       break;
   }
   return 0;
-}
-
-// Adapters of target rows [begin, begin + count), counted from `begin`.
-const std::vector<kernels::HeadLora>& CpuExecutor::HeadSlice(TrainingPass* pass, size_t begin,
-                                                             size_t count) {
-  pass->head_slice.clear();
-  for (kernels::HeadLora lora : pass->head_lora) {
-    if (lora.rowEnd <= begin || lora.rowBegin >= begin + count) continue;
-    lora.rowBegin = std::max(lora.rowBegin, begin) - begin;
-    lora.rowEnd = std::min(lora.rowEnd, begin + count) - begin;
-    pass->head_slice.push_back(lora);
-  }
-  return pass->head_slice;
-}
-
-// Log-probs of the targets of target rows [begin, begin + count).
-void CpuExecutor::ScoreTargets(TrainingPass* pass, size_t begin, size_t count) {
-  const size_t d = model_.config().hidden_size;
-  GatherFinal(pass->final_x, pass->plan->target_rows.data() + begin, count,
-              pass->gathered + begin * d, pass->normed + begin * d);
-  kernels::HeadArgs head;
-  head.x = pass->normed + begin * d;
-  head.ldx = d;
-  head.rows = count;
-  head.weight = model_.head().view;
-  head.lse = pass->lse + begin;
-  head.targetOffsets = pass->plan->target_offsets.data() + begin;
-  head.targets = pass->plan->targets.data();
-  head.logprobs = pass->output->logprobs.data();
-  const std::vector<kernels::HeadLora>& lora = HeadSlice(pass, begin, count);
-  head.lora = lora.data();
-  head.loraCount = lora.size();
-  head.u = pass->head_u + begin * pass->head_rank;
-  head.ldu = pass->head_rank;
-  kernels_.head(pool_, head);
-}
-
-// Branch by branch: what a loss of whole sequences needs, and no difference to the others.
-void CpuExecutor::ComputeLosses(TrainingPass* pass) {
-  const TrainingPlan& plan = *pass->plan;
-  for (const TrainingSegment& segment : plan.segments) {
-    for (size_t i = segment.datum_begin; i < segment.datum_end; ++i) {
-      const TrainingDatum& datum = plan.datums[i];
-      double sum = 0;
-      for (size_t r = datum.run_begin; r < datum.run_end; ++r) {
-        const TrainingRun& run = plan.runs[r];
-        const size_t begin = plan.target_offsets[run.target_row_begin];
-        kernels::LossArgs loss;
-        loss.kind = KindOf(segment.loss);
-        loss.count = plan.target_offsets[run.target_row_begin + run.row_count] - begin;
-        loss.logprobs = pass->output->logprobs.data() + begin;
-        loss.recorded = plan.recorded.data() + begin;
-        loss.weights = plan.weights.data() + begin;
-        loss.mask = plan.mask.data() + begin;
-        loss.clipLow = segment.clip_low;
-        loss.clipHigh = segment.clip_high;
-        loss.beta = segment.beta;
-        loss.c = pass->c.data() + begin;
-        loss.sum = sum;
-        sum = kernels_.loss(loss);
-      }
-      pass->output->datum_loss[i] = sum;
-    }
-  }
-}
-
-// dx of the last layer's output at target rows [begin, begin + count), and the gradients of the
-// head's adapters carried over them.
-void CpuExecutor::HeadGradient(TrainingPass* pass, size_t begin, size_t count) {
-  const ModelConfig& config = model_.config();
-  const size_t d = config.hidden_size;
-  float* d_final = pass->d_final + begin * d;
-  kernels::HeadBackwardArgs head;
-  head.x = pass->normed + begin * d;
-  head.ldx = d;
-  head.rows = count;
-  head.weight = model_.head().view;
-  head.weightTransposed = model_.head_backward().view;
-  head.lse = pass->lse + begin;
-  head.targetOffsets = pass->plan->target_offsets.data() + begin;
-  head.targets = pass->plan->targets.data();
-  head.c = pass->c.data();
-  head.dx = d_final;
-  head.lddx = d;
-  const std::vector<kernels::HeadLora>& lora = HeadSlice(pass, begin, count);
-  head.lora = lora.data();
-  head.loraCount = lora.size();
-  head.u = pass->head_u + begin * pass->head_rank;
-  head.ldu = pass->head_rank;
-  head.du = pass->head_du;
-  head.lddu = pass->head_rank;
-  kernels_.headBackward(pool_, head);
-  kernels::RmsNormBackwardArgs norm;
-  norm.x = pass->gathered + begin * d;
-  norm.ldx = d;
-  norm.rows = count;
-  norm.n = d;
-  norm.w = model_.final_norm().data();
-  norm.eps = config.rms_norm_eps;
-  norm.dy = d_final;
-  norm.lddy = d;
-  norm.dx = d_final;
-  norm.lddx = d;
-  kernels_.rmsNormBackward(pool_, norm);
-  for (size_t i = 0; i < count; ++i) {
-    std::memcpy(pass->dx + pass->plan->target_rows[begin + i] * d, d_final + i * d,
-                d * sizeof(float));
-  }
 }
 
 }  // namespace hotbed

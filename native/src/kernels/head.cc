@@ -322,7 +322,8 @@ void head(ThreadPool& pool, const HeadArgs& args) {
 }
 
 // Slab by slab of the vocabulary: dlogit of up to 128 rows in parallel over tiles, then dx
-// continues its chain over the slab's ids in parallel over columns. [rows, V] never exists.
+// continues its chain over the slab's ids in parallel over columns. Logits that the caller kept
+// become dlogit where they lie; otherwise the slab's are computed again.
 void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
   const size_t vocab = args.weight.dOut;
   const size_t d = args.weight.dIn;
@@ -331,8 +332,11 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
   const size_t blockRows = minSize(kBackwardRows, args.rows);
   size_t rank = 0;
   for (size_t s = 0; s < args.loraCount; ++s) rank = maxSize(rank, args.lora[s].rank);
-  float* slab = static_cast<float*>(pool.shared(blockRows * (slabWidth + rank) * sizeof(float)));
-  float* su = slab + blockRows * slabWidth;  // s*u of the block's rows
+  const bool kept = args.logits != nullptr;
+  const size_t ownFloats = kept ? 0 : blockRows * slabWidth;
+  float* own = static_cast<float*>(pool.shared((ownFloats + blockRows * rank) * sizeof(float)));
+  float* su = own + ownFloats;  // s*u of the block's rows
+  const size_t ld = kept ? args.ldlogits : slabWidth;
   if (args.loraCount != 0) pool.reserveScratch(kGradientColumns * rank * sizeof(float));
   for (size_t rowBegin = 0; rowBegin < args.rows; rowBegin += kBackwardRows) {
     const size_t rowEnd = minSize(rowBegin + kBackwardRows, args.rows);
@@ -342,36 +346,38 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
     for (size_t firstTile = 0; firstTile < tiles; firstTile += kSlabTiles) {
       const size_t slabTiles = minSize(kSlabTiles, tiles - firstTile);
       const size_t slabIds = minSize(slabTiles * kVocabTile, vocab - firstTile * kVocabTile);
+      float* slab = kept ? args.logits + rowBegin * ld + firstTile * kVocabTile : own;
       pool.forEach(slabTiles * rowParts, [&](size_t task, size_t) {
         const size_t tile = firstTile + task / rowParts;
         const size_t part = task % rowParts;
         const size_t from = rowBegin + (rowEnd - rowBegin) * part / rowParts;
         const size_t to = rowBegin + (rowEnd - rowBegin) * (part + 1) / rowParts;
-        float* c = slab + (from - rowBegin) * slabWidth + (tile - firstTile) * kVocabTile;
-        tileLogits(args.x, args.ldx, args.weight, from, to, tile, c, slabWidth);
-        addDelta(args, from, to, tile, c, slabWidth);
+        float* c = slab + (from - rowBegin) * ld + (tile - firstTile) * kVocabTile;
+        if (!kept) {
+          tileLogits(args.x, args.ldx, args.weight, from, to, tile, c, ld);
+          addDelta(args, from, to, tile, c, ld);
+        }
         for (size_t row = from; row < to; ++row) {
-          tileGradient(args, row, tile, c + (row - from) * slabWidth,
+          tileGradient(args, row, tile, c + (row - from) * ld,
                        minSize(kVocabTile, vocab - tile * kVocabTile));
         }
       });
       const size_t columns = divideUp(d, 16);
       const size_t groups = divideUp(columns, 2);
-      const size_t parts = minSize(4 * pool.threads(), groups);
-      pool.forEach(parts, [&](size_t part, size_t) {
+      pool.forEach(groups, [&](size_t group, size_t) {
         Gemm g;
         g.m = rowEnd - rowBegin;
         g.n = d;
         g.k = slabIds;
         g.a = slab;
-        g.am = slabWidth;
+        g.am = ld;
         setPanels(g, args.weightTransposed, firstTile * kVocabTile, 0);
         g.c = args.dx + rowBegin * args.lddx;
         g.ldc = args.lddx;
         g.finish = firstTile == 0 ? Finish::store : Finish::carry;
-        gemmPanels(g, groups * part / parts * 2, minSize(columns, groups * (part + 1) / parts * 2));
+        gemmPanels(g, group * 2, minSize(columns, group * 2 + 2));
       });
-      lora.carrySlab(pool, slab, slabWidth, firstTile * kVocabTile, slabIds);
+      lora.carrySlab(pool, slab, ld, firstTile * kVocabTile, slabIds);
     }
     lora.finish(pool);
   }

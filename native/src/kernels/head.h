@@ -60,6 +60,10 @@ struct HeadBackwardArgs {
   PackedLinear weight;            // as in the forward pass
   PackedLinear weightTransposed;  // packLinearTransposed of it: dOut = d, dIn = V
   const float* lse = nullptr;     // [rows] of the forward pass
+  // [rows, V] of the forward pass, overwritten by dlogit; null: they are computed again, a part of
+  // the vocabulary at a time.
+  float* logits = nullptr;
+  size_t ldlogits = 0;
   const size_t* targetOffsets = nullptr;
   const int32_t* targets = nullptr;
   const float* c = nullptr;  // dL/dlogprob per target

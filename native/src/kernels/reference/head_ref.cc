@@ -116,6 +116,9 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
       }
     }
     if (begin == end) dlogits.assign(vocab, 0.0f);
+    for (size_t v = 0; args.logits && v < vocab; ++v) {
+      args.logits[row * args.ldlogits + v] = dlogits[v];
+    }
     LinearArgs gradient;
     gradient.x = dlogits.data();
     gradient.ldx = vocab;
