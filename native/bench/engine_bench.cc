@@ -127,7 +127,7 @@ void Smollm(int threads, const std::string& what) {
   base.bf16 = true;  // as the model is published
   EngineOptions options;
   options.threads = threads;
-  options.activation_budget_mib = 4096;
+  options.activation_budget_mib = 1024;
   double start = Now();
   TestEngine engine(base, options);
   std::printf("smollm: load %.2f s, %.0f MB\n", Now() - start,

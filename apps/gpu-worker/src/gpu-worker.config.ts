@@ -60,7 +60,7 @@ const engineConfigShape = {
   HOTBED_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
   HOTBED_ENGINE_THREADS: integerVariable(1, 1024).optional(),
   HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(256),
-  HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(512),
+  HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(1024),
   HOTBED_DECODE_FLOOR: partVariable.default(DEFAULT_ENGINE_OPTIONS.scheduling.decodeFloor),
   HOTBED_TRAINING_FLOOR: partVariable.default(DEFAULT_ENGINE_OPTIONS.scheduling.trainingFloor),
   HOTBED_MAX_WAIT_GFLOP: integerVariable(1, 1_000_000_000).default(DEFAULT_ENGINE_OPTIONS.scheduling.maxWaitGflop),

@@ -27,7 +27,7 @@ export const DEFAULT_ENGINE_OPTIONS: Omit<EngineOptions, 'modelFolder'> = {
   kernels: null,
   threads: null,
   kvCacheMiB: 256,
-  activationBudgetMiB: 512,
+  activationBudgetMiB: 1024,
   maxStepRows: 256,
   maxTrainRows: 2048,
   scheduling: { decodeFloor: 0.25, trainingFloor: 0.25, maxWaitGflop: 2000 },

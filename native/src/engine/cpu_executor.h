@@ -34,6 +34,7 @@ class CpuExecutor : public Executor {
   void BeginTraining(const TrainingPlan& plan, TrainingOutput* output) override;
   double AdvanceTraining() override;
   OptimStepResult RunOptimizer(AdapterState* state, const AdamParams& params) override;
+  size_t rows_kept(size_t rank) const override;
   size_t page_bytes() const override;
   size_t base_bytes() const override;
   size_t kv_allocated_bytes() const override;

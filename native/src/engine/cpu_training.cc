@@ -161,6 +161,15 @@ void CpuExecutor::LayOutHead(TrainingPass* pass) {
   }
 }
 
+size_t CpuExecutor::rows_kept(size_t rank) const {
+  const ModelConfig& config = model_.config();
+  const size_t q = config.q_size(), kv = config.kv_size();
+  const size_t raw = config.qk_norm ? q + kv : 0;
+  const size_t layer_floats = 2 * config.hidden_size + raw + 2 * q + 2 * kv + config.num_heads +
+                              2 * config.intermediate_size + kLayerModuleCount * rank;
+  return options_.activation_budget_bytes / (config.num_layers * layer_floats * sizeof(float));
+}
+
 void CpuExecutor::LayOutMemory(TrainingPass* pass) {
   const ModelConfig& config = model_.config();
   const TrainingPlan& plan = *pass->plan;
@@ -173,10 +182,7 @@ void CpuExecutor::LayOutMemory(TrainingPass* pass) {
   const size_t d = config.hidden_size, q = config.q_size(), kv = config.kv_size();
   const size_t ff = config.intermediate_size, rank = pass->rows.max_rank;
   const size_t raw = config.qk_norm ? q + kv : 0;
-  const size_t layer_floats =
-      n * (d + raw + q + 2 * kv + config.num_heads + q + d + 2 * ff + kLayerModuleCount * rank);
-  pass->keeps_activations =
-      back != 0 && layers * layer_floats * sizeof(float) <= options_.activation_budget_bytes;
+  pass->keeps_activations = back != 0 && n <= rows_kept(rank);
 
   pass->keeps_logits = KeepsLogits(*pass);
   pass->layers.resize(layers);

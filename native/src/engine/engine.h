@@ -35,7 +35,7 @@ struct EngineOptions {
   std::optional<std::string> kernels;
   std::optional<int> threads;  // absent = physical cores that the process may use
   int kv_cache_mib = 256;
-  int activation_budget_mib = 512;
+  int activation_budget_mib = 1024;
   int max_step_rows = 256;
   int max_train_rows = 2048;
   // Training yields to sampling after about so much work, and at least a layer: tens of

@@ -35,6 +35,10 @@ class Executor {
   // N8. Throws EngineFault not_finite (state unchanged).
   virtual OptimStepResult RunOptimizer(AdapterState* state, const AdamParams& params) = 0;
 
+  // Rows of a pass with backward whose activations can be kept, for adapters of ranks up to `rank`;
+  // more rows mean that layers are computed twice (N14).
+  virtual size_t rows_kept(size_t rank) const = 0;
+
   // Bytes of one key/value page, all layers.
   virtual size_t page_bytes() const = 0;
   // Bytes of the packed base.

@@ -269,7 +269,7 @@ std::optional<double> Trainer::PlanOne(Line* line, size_t* rows) {
     if (next == call.training->datums.size()) continue;
     const Datum& datum = call.training->datums[next];
     const size_t more = RowsOf(datum);
-    if (*rows != 0 && *rows + more > max_train_rows_) {
+    if (*rows != 0 && *rows + more > pass_rows_) {
       line->unmet = true;
       continue;
     }
@@ -280,6 +280,18 @@ std::optional<double> Trainer::PlanOne(Line* line, size_t* rows) {
     return flops;
   }
   return std::nullopt;
+}
+
+// A pass whose activations can be kept does a quarter less work than a larger one; but few rows
+// would not keep the kernels busy.
+size_t Trainer::PassRows(const std::vector<Adapter*>& waiting) const {
+  constexpr size_t kFewRows = 128;
+  size_t rank = 1;
+  for (const Adapter* adapter : waiting) {
+    if (adapter->state) rank = std::max<size_t>(rank, adapter->state->spec->rank);
+  }
+  const size_t kept = executor_->rows_kept(rank);
+  return kept < kFewRows ? max_train_rows_ : std::min(kept, max_train_rows_);
 }
 
 // Datums are dealt one by one until no further one fits.
@@ -304,6 +316,7 @@ std::vector<Trainer::Adapter*> Trainer::Pick(double clock) {
     line->adapters.push_back(adapter);
   }
   ++turn_;
+  pass_rows_ = PassRows(waiting);
   shares_.Open(accounts, clock);
   size_t rows = 0;
   shares_.Deal(accounts, [&](AccountId account) { return PlanOne(&*line_of(account), &rows); });

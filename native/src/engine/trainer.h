@@ -2,8 +2,9 @@
 //
 // 1. Each adapter has one queue; calls apply in the order in which they came (N7). Queues advance
 // independently.
-// 2. A pass takes whole datums up to max_train_rows, each of the tenant whose turn it is and of its
-// adapters in turn; a larger datum goes alone. A
+// 2. A pass takes whole datums up to max_train_rows (or the rows whose activations can be kept,
+// unless they are very few), each of the tenant whose turn it is and of its adapters in turn; a
+// larger datum goes alone. A
 //    call may spread over several passes: gradients are chains carried across them (N6).
 // 3. A call that fails puts back the gradient that it started from. It is copied when the call's
 // first pass begins,
@@ -96,6 +97,7 @@ class Trainer {
   double FlopsOf(const Adapter& adapter, const Datum& datum, bool backward) const;
   // Picks the datums of the next pass (Call::planned) and charges for them.
   std::vector<Adapter*> Pick(double clock);
+  size_t PassRows(const std::vector<Adapter*>& waiting) const;
   std::optional<double> PlanOne(Line* line, size_t* rows);
   // Runs the adapter's calls that need no pass, up to the first that does.
   void Advance(Adapter* adapter);
@@ -111,6 +113,7 @@ class Trainer {
 
   Executor* const executor_;
   const size_t max_train_rows_;
+  size_t pass_rows_ = 0;  // most rows of the pass being planned
   EngineStats* const stats_;
   const FlopsModel flops_;
   TenantShares shares_;
