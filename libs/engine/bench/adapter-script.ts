@@ -16,6 +16,8 @@ interface Round {
   adam: AdamParams;
   /** Sampled from the policy after this round's step, while the adapter trains on. */
   requests: Omit<SampleRequest, 'policy'>[];
+  /** Follows what the first request's first sequence drew, as the next turn of a conversation. */
+  nextTurn: Int32Array;
   logitsOf: Int32Array;
 }
 
@@ -30,18 +32,20 @@ export interface AdapterScript {
 /** Everything that a play returned, as named bytes. */
 export type Trace = Map<string, Uint8Array>;
 
-export function drawScript(random: Random, shape: RandomModelShape): AdapterScript {
+/** @param common what prompts of all scripts may begin with, at least 130 ids: for the prefix cache to find, or to mix up */
+export function drawScript(random: Random, shape: RandomModelShape, common: Int32Array): AdapterScript {
   const tokens = (low: number, high: number) => drawTokens(random, shape.vocabulary, random.integer(low, high));
   const prompt = () => drawPrompt(random, shape.vocabulary);
+  const promptOfMany = () => Int32Array.of(...common.slice(0, random.integer(64, 130)), ...tokens(0, 10));
   const training = () => drawTraining(random, shape.vocabulary);
   const request = (): Omit<SampleRequest, 'policy'> => ({
-    prompt: prompt(),
+    prompt: random.chance(0.4) ? promptOfMany() : prompt(),
     seeds: random.list(random.integer(1, 4), () => random.seed()),
     params: {
       temperature: random.pick([0, 0.7, 1]),
       topK: random.pick([0, 0, 5]),
       topP: random.pick([1, 1, 0.9]),
-      maxTokens: random.integer(8, 48),
+      maxTokens: random.chance(0.1) ? random.integer(120, 180) : random.integer(8, 48),
       stopTokenIds: [2],
     },
     promptLogprobs: random.chance(0.3),
@@ -57,6 +61,7 @@ export function drawScript(random: Random, shape: RandomModelShape): AdapterScri
       gradClipNorm: random.pick([0, 1]),
     },
     requests: random.list(random.integer(1, 4), request),
+    nextTurn: tokens(1, 12),
     logitsOf: tokens(1, Math.min(40, CONTEXT_LENGTH)),
   });
   const targets = TARGET_MODULES.filter((name) => random.chance(name === 'lm_head' ? 0.3 : 0.6));
@@ -92,9 +97,11 @@ export async function play(engine: Engine, script: AdapterScript, pause: () => P
     const sampled = Promise.all(round.requests.map((request) => engine.sample({ ...request, policy })));
     const logits = engine.logits(policy, round.logitsOf);
     inBackground.push(
-      Promise.all([sampled, logits]).then(([results, values]) => {
+      Promise.all([sampled, logits]).then(async ([results, values]) => {
         for (const [call, samples] of results.entries()) keepSamples(trace, `round ${index} sample ${call}`, samples);
         keep(trace, `round ${index} logits`, values);
+        const next = conversation(round, results);
+        if (next !== null) keepSamples(trace, `round ${index} next turn`, await engine.sample({ ...next, policy }));
         engine.release(policy);
       }),
     );
@@ -108,6 +115,14 @@ export async function play(engine: Engine, script: AdapterScript, pause: () => P
   await Promise.all(inBackground);
   await engine.dropAdapter(adapter);
   return trace;
+}
+
+/** The request of the next turn; null = the context has no room for it. */
+function conversation({ requests, nextTurn }: Round, results: SampleResult[]): Omit<SampleRequest, 'policy'> | null {
+  const [request, result] = [requests[0], results[0]];
+  if (request === undefined || result === undefined) return null;
+  const prompt = Int32Array.of(...request.prompt, ...(result.sequences[0]?.tokens ?? []), ...nextTurn);
+  return prompt.length < CONTEXT_LENGTH ? { ...request, prompt } : null;
 }
 
 /** How many bits of `other` are not those of `alone`; a missing or longer value counts with all its bits. */

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Engine, EngineOptions } from '../src/engine.types';
-import { DEFAULT_ENGINE_OPTIONS, openMutableEngine } from '../src/open-engine';
+import { DEFAULT_ENGINE_OPTIONS, openTrialEngine } from '../src/open-engine';
 import { type AdapterScript, differingBits, drawScript, play } from './adapter-script';
 import { Random } from './random';
 import { randomShape, writeRandomModel } from './random-model';
@@ -15,6 +15,10 @@ export interface IsolationReport {
   /** Share of training passes that held sequences of at least two adapters, 0..1. */
   mixedTrainPasses: number;
   meanAdaptersPerPass: number;
+  /** Beside the neighbours: positions found in the prefix cache, blocks given up, sequences that gave up their pages. */
+  prefixHitTokens: number;
+  prefixEvictions: number;
+  preemptions: number;
   /** An engine with one chain reordered on purpose was told apart. */
   mutationDetected: boolean;
 }
@@ -29,6 +33,8 @@ const MOST_SUBJECTS = 4;
 export const isIsolated = (report: IsolationReport): boolean =>
   report.differingBits === 0 &&
   report.mutationDetected &&
+  report.prefixHitTokens > 0 &&
+  report.preemptions > 0 &&
   report.mixedDecodeSteps >= LEAST_MIXED_SHARE &&
   report.mixedTrainPasses >= LEAST_MIXED_SHARE;
 
@@ -39,6 +45,9 @@ interface Tally {
   trainPasses: number;
   mixedTrainPasses: number;
   trainPassAdapters: number;
+  prefixHitTokens: number;
+  prefixEvictions: number;
+  preemptions: number;
 }
 
 /**
@@ -60,6 +69,9 @@ export async function measureIsolation(trials: number, seed: number): Promise<Is
     differingBits: sum.differingBits,
     mixedDecodeSteps: share(sum.mixedDecodeSteps, sum.decodeSteps),
     mixedTrainPasses: share(sum.mixedTrainPasses, sum.trainPasses),
+    prefixHitTokens: sum.prefixHitTokens,
+    prefixEvictions: sum.prefixEvictions,
+    preemptions: sum.preemptions,
     meanAdaptersPerPass: share(sum.trainPassAdapters, sum.trainPasses),
     mutationDetected,
   };
@@ -72,6 +84,9 @@ const emptyTally = (): Tally => ({
   trainPasses: 0,
   mixedTrainPasses: 0,
   trainPassAdapters: 0,
+  prefixHitTokens: 0,
+  prefixEvictions: 0,
+  preemptions: 0,
 });
 
 const share = (part: number, whole: number): number => (whole === 0 ? 0 : Math.round((1000 * part) / whole) / 1000);
@@ -81,9 +96,13 @@ async function runTrial(random: Random, mutation: boolean): Promise<Tally> {
   try {
     const shape = randomShape(random);
     writeRandomModel(folder, shape, random);
-    const scripts = random.list(1 + drawNeighbours(random), () => drawScript(random, shape));
-    const together = await openMutableEngine(randomOptions(folder, random, 'together'), mutation);
-    const alone = await openMutableEngine(randomOptions(folder, random, 'alone'), false);
+    const common = Int32Array.from(random.list(130, () => random.integer(0, shape.vocabulary - 1)));
+    const scripts = random.list(1 + drawNeighbours(random), () => drawScript(random, shape, common));
+    const together = await openTrialEngine(randomOptions(folder, random, 'together'), {
+      mutation,
+      preemptEvery: random.pick([0, 9, 20]),
+    });
+    const alone = await openTrialEngine(randomOptions(folder, random, 'alone'), { mutation: false });
     try {
       return await compare(scripts, together, alone, random);
     } finally {
@@ -117,6 +136,9 @@ async function compare(scripts: AdapterScript[], together: Engine, alone: Engine
     trainPasses: stats.trainPasses,
     mixedTrainPasses: stats.mixedTrainPasses,
     trainPassAdapters: stats.trainPassAdapters,
+    prefixHitTokens: stats.prefixHitTokens,
+    prefixEvictions: stats.prefixEvictions,
+    preemptions: stats.preemptions,
   };
 }
 
@@ -139,7 +161,8 @@ function randomOptions(modelFolder: string, random: Random, run: 'together' | 'a
     // The scalar path takes most of the time, so only the smaller run may draw it.
     kernels: random.pick(run === 'together' ? [null, 'avx2'] : [null, 'avx2', 'scalar']),
     threads: random.integer(1, 3),
-    kvCacheMiB: 32,
+    // Little room makes sequences give way to each other and cached blocks go.
+    kvCacheMiB: run === 'together' ? random.pick([1, 32]) : 32,
     // The smallest budget recomputes activations, the larger one keeps them.
     activationBudgetMiB: random.pick([1, 64]),
     maxStepRows: run === 'together' ? random.pick([48, 96, 256]) : random.pick([3, 16, 64]),

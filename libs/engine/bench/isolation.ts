@@ -2,7 +2,8 @@ import { parseArgs } from 'node:util';
 import { LEAST_MIXED_SHARE, isIsolated, measureIsolation } from './isolation-trials';
 
 // npm run -s bench:isolation -- [--trials N] [--seed N] [--json]
-// Exits 0 only if no bit differs, at least half of all steps were mixed, and the built-in mutation was noticed.
+// Exits 0 only if no bit differs, at least half of all steps were mixed, cached prefixes were used, sequences gave up
+// their pages, and the built-in mutation was noticed.
 
 async function main(): Promise<void> {
   const { values } = parseArgs({
@@ -22,6 +23,9 @@ async function main(): Promise<void> {
       `mixed decode steps ${percent(report.mixedDecodeSteps)}, mixed training passes ${percent(report.mixedTrainPasses)} (at least ${percent(LEAST_MIXED_SHARE)})`,
     );
     console.log(`${report.meanAdaptersPerPass} adapters per training pass on average`);
+    console.log(
+      `${report.prefixHitTokens} positions from the prefix cache, ${report.prefixEvictions} of its blocks given up, ${report.preemptions} sequences gave up their pages`,
+    );
     console.log(`the built-in mutation was ${report.mutationDetected ? 'noticed' : 'NOT noticed'}`);
   }
   process.exitCode = isIsolated(report) ? 0 : 1;

@@ -21,9 +21,13 @@ import type {
   TenantStats,
 } from './engine.types';
 
-/** Options as the addon takes them. `mutation` reorders one chain on purpose: the isolation benchmark proves with it that it would notice. */
+/**
+ * Options as the addon takes them. `mutation` reorders one chain on purpose: the isolation benchmark proves with it that
+ * it would notice. With `preemptEvery` the sequence that was admitted last gives up its pages after every so many steps.
+ */
 export interface NativeOptions extends EngineOptions {
   mutation: boolean;
+  preemptEvery?: number;
 }
 
 /** The addon's object: the contract's methods one to one; errors are plain `Error`s with a `code`. */

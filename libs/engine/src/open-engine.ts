@@ -1,7 +1,7 @@
 import { AddonEngine } from './addon-engine';
 import { toEngineFault } from './engine.errors';
 import type { Engine, EngineOptions } from './engine.types';
-import { nativeAddon } from './native-addon';
+import { nativeAddon, type NativeOptions } from './native-addon';
 
 /**
  * Loads a base from a Hugging Face folder and keeps it in memory until `dispose`.
@@ -10,13 +10,16 @@ import { nativeAddon } from './native-addon';
  * option), `unsupported_cpu`, `out_of_memory`, `io`.
  */
 export async function openEngine(options: EngineOptions): Promise<Engine> {
-  return openMutableEngine(options, false);
+  return openTrialEngine(options, { mutation: false });
 }
 
-/** With `mutation` one chain is reordered on purpose; only the isolation benchmark and its test ask for it. */
-export async function openMutableEngine(options: EngineOptions, mutation: boolean): Promise<Engine> {
+/** With what only the isolation benchmark and its test ask for: see `NativeOptions`. */
+export async function openTrialEngine(
+  options: EngineOptions,
+  trial: Pick<NativeOptions, 'mutation' | 'preemptEvery'>,
+): Promise<Engine> {
   try {
-    return new AddonEngine(await nativeAddon().open({ ...options, mutation }));
+    return new AddonEngine(await nativeAddon().open({ ...options, ...trial }));
   } catch (error) {
     throw toEngineFault(error);
   }

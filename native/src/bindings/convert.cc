@@ -231,6 +231,8 @@ OpenOptions ReadOpenOptions(const Argument& argument) {
   scheduling.RefuseOtherMembers();
   limits.RefuseOtherMembers();
   options.engine.mutation = ReadBoolean(argument.Member("mutation"));
+  options.engine.preempt_every =
+      ReadOptional(argument.Member("preemptEvery"), ReadInteger).value_or(0);
   argument.RefuseOtherMembers();
   return options;
 }

@@ -139,6 +139,7 @@ class Engine::Impl {
     info_.parameter_count = parameter_count;
     info_.base_bytes = executor->base_bytes();
 
+    preempt_every_ = static_cast<uint64_t>(options.preempt_every);
     executor_ = std::move(executor);
     sampler_ = std::make_unique<Sampler>(config_, executor_.get(), page_count,
                                          options.max_step_rows, options.max_wait_flops, &stats_);
@@ -450,6 +451,7 @@ class Engine::Impl {
     if (next == WorkKind::kSampling) {
       const uint64_t lanes = sampler_->lane_changes();
       cost = sampler_->Step(shares_.clock());
+      if (preempt_every_ != 0 && ++steps_ % preempt_every_ == 0) sampler_->PreemptLatest();
       stats_.sampling_flops += cost;
       cost = std::max(cost, kLeastStepRows * flops_.row());
       decode_wait_ = 0;
@@ -499,6 +501,8 @@ class Engine::Impl {
   std::unique_ptr<Trainer> trainer_;
   EngineStats stats_;
   std::vector<std::function<void()>> completions_;
+  uint64_t preempt_every_ = 0;
+  uint64_t steps_ = 0;  // of the sampler
   AdapterHandle next_adapter_ = 1;
   WorkShares shares_;
   double decode_wait_ = 0;      // FLOPs of training since the last step, while sampling had work

@@ -52,6 +52,9 @@ struct EngineOptions {
   // Reorders one chain on purpose (the first layer's down projection, where several policies share
   // a plan). Only the isolation benchmark sets it, to prove that it would notice.
   bool mutation = false;
+  // After every so many sampling steps the sequence that was admitted last gives up its pages; 0 =
+  // only when they run out. Only the isolation benchmark sets it.
+  int preempt_every = 0;
 };
 
 struct EngineInfo {

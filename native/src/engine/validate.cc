@@ -128,6 +128,7 @@ void ValidateOptions(const EngineOptions& options) {
   AtLeast("kvCacheMiB", options.kv_cache_mib, 1);
   AtLeast("activationBudgetMiB", options.activation_budget_mib, 0);
   AtLeast("maxStepRows", options.max_step_rows, 1);
+  AtLeast("preemptEvery", options.preempt_every, 0);
   AtLeast("maxTrainRows", options.max_train_rows, 1);
   const double floors[] = {options.decode_floor, options.training_floor};
   const char* const names[] = {"scheduling.decodeFloor", "scheduling.trainingFloor"};
