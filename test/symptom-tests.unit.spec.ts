@@ -34,10 +34,10 @@ function readLines(markdown: string): Line[] {
   return lines;
 }
 
-/** Names of tests as they stand in a source: of `it`, `describe`, `each` tables and the native `TEST`. */
+/** Names of tests as they stand in a source, less a ` (%s)` of `it.each` at the end: of `it`, `describe`, native `TEST`. */
 function testNames(source: string): string[] {
   const quoted = [...source.matchAll(/(['"`])((?:\\.|(?!\1)[^\\\n])*)\1/g)].map(([, , name]) =>
-    (name ?? '').replaceAll(/\\(.)/g, '$1'),
+    (name ?? '').replaceAll(/\\(.)/g, '$1').replace(/ \(%s\)$/, ''),
   );
   const native = [...source.matchAll(/^TEST\((\w+)\)/gm)].map(([, name]) => name ?? '');
   return [...quoted, ...native];
