@@ -13,7 +13,7 @@ import { Random } from './random';
 import { QUICK_SHAPE, SMOLLM2_135M, type SpeedModel, speedModel } from './speed-model';
 import { ADAM, CROSS_ENTROPY, IMPORTANCE_SAMPLING, adapterSpec, randomTokens, ungrouped } from './workload';
 
-// npm run -s bench:peers -- --python <interpreter> [--model <folder>] [--rounds N] [--budget-s N] [--json] [--quick]
+// npm run -s bench:peers -- --python <interpreter> [--peers torch-peft,llama-cpp] [--model <folder>] [--rounds N] [--budget-s N] [--json] [--quick]
 // The same work by us, by torch + PEFT (training) and by llama.cpp (decoding), alternating in one run.
 
 export const PEER_OPTIONS = {
@@ -22,6 +22,7 @@ export const PEER_OPTIONS = {
   rounds: { type: 'string', default: String(LEAST_ROUNDS) },
   /** An interpreter that has torch, transformers and peft, or one to make a virtual environment with. */
   python: { type: 'string', default: 'python3' },
+  peers: { type: 'string', default: 'torch-peft,llama-cpp' },
 } as const;
 
 export const peerOptions = (args: string[]): GivenOptions => readOptions(PEER_OPTIONS, args);
@@ -44,7 +45,7 @@ export interface DecodeComparison {
 }
 
 export interface PeersReport {
-  /** 8 sequences of 256 tokens, rank 8, seven modules, AdamW step included on both sides. */
+  /** 8 sequences of 256 tokens (--quick: fewer), rank 8, seven modules, AdamW step included on both sides. */
   training: TrainingComparison | null;
   /** Prompt of 192 and eight completions of 64; ours as one group. Optimizer step included. */
   grpo: TrainingComparison | null;
@@ -76,6 +77,7 @@ export async function benchPeers(options: GivenOptions): Promise<PeersReport> {
   const sizes = quick ? QUICK : FULL;
   const seed = options.whole('seed', 0);
   const rounds = options.whole('rounds', 1);
+  const wanted = peersOf(options.text('peers') ?? '');
   const budget = new Budget(options.whole('budget-s', 1), { fetch: 25, training: 55, decode: 20 });
   const model = speedModel(options.text('model'), quick ? QUICK_SHAPE : SMOLLM2_135M, seed);
   const folder = mkdtempSync(join(tmpdir(), 'hotbed-peers-'));
@@ -88,7 +90,11 @@ export async function benchPeers(options: GivenOptions): Promise<PeersReport> {
     activationBudgetMiB: 4096,
   });
   /** A peer that cannot be had is named and skipped; ours is measured all the same. */
-  const have = async (name: string, start: () => Promise<Peer>): Promise<Peer | null> => {
+  const have = async (name: PeerName, start: () => Promise<Peer>): Promise<Peer | null> => {
+    if (!wanted.includes(name)) {
+      leftOut.push(`${name}: not asked for`);
+      return null;
+    }
     try {
       const peer = await start();
       started.push(peer);
@@ -102,13 +108,13 @@ export async function benchPeers(options: GivenOptions): Promise<PeersReport> {
     const { kernels, threads } = engine.info();
     const python = options.text('python') ?? 'python3';
     budget.deadlineOf('fetch');
-    const torch = await have('torch + PEFT', () =>
+    const torch = await have('torch-peft', () =>
       startTorchPeft(python, folder, { modelFolder: model.folder, threads, rank: RANK }),
     );
     const training = { engine, model, sizes, seed, rounds, torch, leftOut, until: budget.deadlineOf('training') };
     const { plain, grpo } = await compareTraining(training);
     await torch?.process.stop(); // its memory and threads are no part of what follows
-    const llamaCpp = await have('llama.cpp', () => {
+    const llamaCpp = await have('llama-cpp', () => {
       const gguf = join(folder, 'model.gguf');
       writeGguf(model.folder, model.shape, model.contextLength, gguf);
       const rows = Math.max(...sizes.decodeRows);
@@ -138,6 +144,17 @@ export async function benchPeers(options: GivenOptions): Promise<PeersReport> {
     rmSync(folder, { recursive: true, force: true });
     model.dispose();
   }
+}
+
+const PEERS = ['torch-peft', 'llama-cpp'] as const;
+type PeerName = (typeof PEERS)[number];
+
+function peersOf(text: string): PeerName[] {
+  return text.split(',').map((name) => {
+    const peer = PEERS.find((each) => each === name);
+    if (peer === undefined) throw new Error(`--peers: expected some of ${PEERS.join(',')}; got "${name}"`);
+    return peer;
+  });
 }
 
 /** A case that gives its own seconds, after everybody's threads have gone to sleep. */
