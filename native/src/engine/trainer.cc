@@ -266,7 +266,11 @@ std::optional<double> Trainer::PlanOne(Line* line, size_t* rows) {
     Adapter* adapter = line->adapters[line->next++ % line->adapters.size()];
     Call& call = adapter->calls.front();
     const size_t next = call.next_datum + call.planned;
-    if (next == call.training->datums.size()) continue;
+    if (next == call.training->datums.size()) {
+      // What follows it could be in the next pass.
+      if (adapter->calls.size() > 1 && adapter->calls[1].training) line->unmet = true;
+      continue;
+    }
     const Datum& datum = call.training->datums[next];
     const size_t more = RowsOf(datum);
     if (*rows != 0 && *rows + more > pass_rows_) {

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -35,7 +36,10 @@ void* mapHuge(size_t bytes) {
   if (begin + size + kHuge > end) {
     munmap(reinterpret_cast<void*>(end), begin + size + kHuge - end);
   }
-  madvise(reinterpret_cast<void*>(block), size, MADV_HUGEPAGE);  // a hint: failure costs speed
+  // Hints: failure costs speed. The last page stays small where the block does not fill it.
+  const size_t whole = bytes / kHuge * kHuge;
+  madvise(reinterpret_cast<void*>(block), whole, MADV_HUGEPAGE);
+  if (whole < size) madvise(reinterpret_cast<void*>(block + whole), size - whole, MADV_NOHUGEPAGE);
   return reinterpret_cast<void*>(block);
 }
 
@@ -78,6 +82,11 @@ class KeptBlocks {
   size_t bytes_ = 0;
 };
 
+std::atomic<size_t> handedOut{0};
+
+// What a block takes: whole lines, or whole small pages.
+size_t takenBytes(size_t bytes) { return roundedUp(bytes, bytes < kHuge ? kLine : 4096); }
+
 KeptBlocks& keptBlocks() {
   static KeptBlocks* const blocks = new KeptBlocks;
   return *blocks;
@@ -86,6 +95,7 @@ KeptBlocks& keptBlocks() {
 }  // namespace
 
 size_t keptBytes() { return keptBlocks().bytes(); }
+size_t allocatedBytes() { return handedOut.load(std::memory_order_relaxed); }
 
 void* allocateAligned(size_t bytes, Contents contents) {
   void* block = nullptr;
@@ -103,10 +113,12 @@ void* allocateAligned(size_t bytes, Contents contents) {
     if (block && contents == Contents::kZero) std::memset(block, 0, bytes);
   }
   if (!block) throwError("out_of_memory", "", "cannot allocate memory for the engine");
+  handedOut.fetch_add(takenBytes(bytes), std::memory_order_relaxed);
   return block;
 }
 
 void freeAligned(void* block, size_t bytes) noexcept {
+  handedOut.fetch_sub(takenBytes(bytes), std::memory_order_relaxed);
   if (bytes < kHuge) {
     std::free(block);
     return;

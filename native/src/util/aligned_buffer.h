@@ -21,6 +21,8 @@ void freeAligned(void* block, size_t bytes) noexcept;
 constexpr size_t kKeptBytes = size_t{2} << 30;
 // Bytes of freed blocks that are kept at the moment.
 size_t keptBytes();
+// Bytes of all blocks in use in this process, as the system has to find them.
+size_t allocatedBytes();
 
 // size * elementSize; an overflow becomes a size that cannot be had.
 inline constexpr size_t checkedBytes(size_t size, size_t elementSize) {

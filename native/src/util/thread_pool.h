@@ -1,20 +1,27 @@
-// A fixed pool that runs the iterations of a loop; the caller takes part as worker 0.
+// Runs the iterations of a loop on several threads; the caller takes part as worker 0.
 //
 // 1. Iterations are claimed dynamically: no result may depend on which worker runs which.
 // 2. Every thread that runs iterations has round-to-nearest and denormals on (N4).
 // 3. One loop at a time: forEach is called by one thread and does not nest.
 // 4. Iterations do not throw; kernels check their arguments before they start a loop.
+// 5. All pools of a process share one crew of workers, as many as the largest of them needs beside
+// its caller. Loops of several pools take turns in the order in which they ask, so two engines
+// never run more threads than one. The crew ends with the last pool.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <type_traits>
+#include <vector>
+
+#include "util/aligned_buffer.h"
 
 namespace hotbed {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller; 1 starts no thread. Throws Error "invalid_argument".
+  // `threads` >= 1 counts the caller; 1 needs no worker and takes no turns. Throws Error
+  // "invalid_argument".
   explicit ThreadPool(size_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -45,12 +52,17 @@ class ThreadPool {
 
  private:
   using Iteration = void (*)(void* context, size_t index, size_t worker);
+  friend size_t poolWorkers();
   void run(size_t count, Iteration iteration, void* context);
 
-  struct State;
+  class Crew;
   size_t threads_;
-  std::unique_ptr<State> state_;
+  std::vector<AlignedBuffer<unsigned char>> scratch_;  // by worker; the last one is shared
+  std::shared_ptr<Crew> crew_;                         // null: threads_ == 1
 };
+
+// Workers of the process's crew now, for tests and figures.
+size_t poolWorkers();
 
 // Sets the calling thread's floating-point environment to N4's for its lifetime.
 class FloatEnvironment {
