@@ -17,13 +17,13 @@ function add(name, { passed, failed, skipped }) {
   total.skipped += skipped;
 }
 
-/** The native runner's last line is `N passed, N failed`. */
+/** The native runner's last line is `N passed, N failed[, N skipped]`. */
 function runNative() {
   const result = spawnSync('make', ['-s', '-C', 'native', 'test'], { cwd: root, encoding: 'utf8', maxBuffer: 1 << 28 });
-  const counts = /(\d+) passed, (\d+) failed\s*$/.exec(result.stdout ?? '');
+  const counts = /(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$/.exec(result.stdout ?? '');
   if (result.status !== 0 || counts === null) process.stdout.write(`${result.stdout ?? ''}${result.stderr ?? ''}`);
   if (counts === null) return add('native', { passed: 0, failed: 1, skipped: 0 });
-  add('native', { passed: Number(counts[1]), failed: Number(counts[2]), skipped: 0 });
+  add('native', { passed: Number(counts[1]), failed: Number(counts[2]), skipped: Number(counts[3] ?? 0) });
 }
 
 function runJest(project, workers) {
