@@ -494,15 +494,27 @@ describe('samples', () => {
     expect(asked.find((a) => a.command === 'request-samples')?.body).toMatchObject({ adapterId: null, opIndex: null });
   });
 
-  it.each(['{}', '{"prompt":"a","prompts":["b"]}', '{"prompt":""}', '{"prompt":"a","samplesPerPrompt":65}', '{"x":1}'])(
-    'are refused for the body %s before anything is asked',
-    async (body) => {
-      const answer = await http('POST', '/v1/base/sample', { body });
-      expect(answer.status).toBe(400);
-      expect(answer.body.error!.fields.length).toBeGreaterThan(0);
-      expect(asked.filter((a) => a.command === 'request-samples')).toEqual([]);
-    },
-  );
+  it('take stop strings along', async () => {
+    readSamples = () => ({ prompts: [] });
+    await http('POST', '/v1/base/sample', { body: '{"prompt":"a","stopStrings":["\\n\\n","User:"]}' });
+    expect(asked.find((a) => a.command === 'request-samples')?.body).toMatchObject({
+      sampling: { stopStrings: ['\n\n', 'User:'] },
+    });
+  });
+
+  it.each([
+    '{}',
+    '{"prompt":"a","stopStrings":[""]}',
+    '{"prompt":"a","prompts":["b"]}',
+    '{"prompt":""}',
+    '{"prompt":"a","samplesPerPrompt":65}',
+    '{"x":1}',
+  ])('are refused for the body %s before anything is asked', async (body) => {
+    const answer = await http('POST', '/v1/base/sample', { body });
+    expect(answer.status).toBe(400);
+    expect(answer.body.error!.fields.length).toBeGreaterThan(0);
+    expect(asked.filter((a) => a.command === 'request-samples')).toEqual([]);
+  });
 
   it('of a request that failed say why instead of waiting', async () => {
     readSamples = () => {

@@ -184,6 +184,34 @@ describe('sampling outside experiments', () => {
     await expect(ask('read-samples', requestOf(requested), newId())).rejects.toMatchObject({ kind: 'NotFound' });
   });
 
+  it('keeps stop strings in the request and shows text that ends before them', async () => {
+    const base = { adapterId: null, opIndex: null, prompts: ['abc>'] };
+    const requested = await ask<{ requestId: string; streamId: string; requestVersion: string }>('request-samples', {
+      ...base,
+      sampling: { stopStrings: ['bx', 'b'] },
+    });
+    const [event] = (await platform.eventsOf(requested.streamId, 'RolloutsRequested')).slice(-1);
+    expect(event?.sampling).toMatchObject({ stopStrings: ['bx', 'b'], temperature: 1 });
+    await platform.answerSamples(requested.streamId);
+    const answer = await ask<{ prompts: { completions: { text: string; tokens: number[] }[] }[] }>(
+      'read-samples',
+      requestOf(requested),
+    );
+    expect(answer.prompts[0]?.completions).toMatchObject([{ text: 'a', tokens: [4, 5, 2] }]);
+    const refused: [string[], string][] = [
+      [[''], 'sampling.stopStrings[0]'],
+      [['x'.repeat(129)], 'sampling.stopStrings[0]'],
+      [['a', '\ud800'], 'sampling.stopStrings[1]'],
+      [Array.from({ length: 9 }, (_, i) => String(i)), 'sampling.stopStrings'],
+    ];
+    for (const [stopStrings, path] of refused) {
+      await expect(ask('request-samples', { ...base, sampling: { stopStrings } })).rejects.toMatchObject({
+        kind: 'InvalidInput',
+        fields: [{ path }],
+      });
+    }
+  });
+
   it('pins the newest operation of an adapter and refuses one that is not accepted yet', async () => {
     const { adapterId } = await create({ name: 'sampled' });
     const request = { adapterId, opIndex: null, prompts: ['abc>'] };

@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { createHash } from 'node:crypto';
+import { resolve } from 'node:path';
 import {
   Unavailable,
   int32Tensor,
@@ -24,11 +25,14 @@ import {
   openTinyBase,
   supervised,
 } from '#hotbed/fold/testing';
+import { openModelFolder } from '#hotbed/models';
 import { SAMPLING, ScriptedLog, ofType, until } from '../testing/scripted-log';
 import { startTestWorker } from '../testing/test-worker';
 import type { Worker } from './worker';
 
 jest.setTimeout(60_000);
+
+const SEEDLING = resolve(__dirname, '../../../../models/seedling');
 
 const db = withTestDatabase();
 let engine: Engine;
@@ -327,6 +331,29 @@ describe('a worker with rollout requests', () => {
       [2, 'invalid_argument'],
     ]);
     expect(ofType(answers, 'RolloutsCompleted').map((e) => e.payload.promptIndex)).toEqual([0]);
+  });
+
+  it('stops at strings where its folder has a tokenizer, and refuses only that where it has none', async () => {
+    const sampling = { ...SAMPLING, stopTokenIds: [], maxTokens: 30, stopStrings: ['a', 'bc'] };
+    const refused = await log.request(null, PROMPTS, 4, sampling);
+    const worker = await aWorker();
+    const failed = ofType(await log.answers(refused, 3), 'RolloutsFailed');
+    expect(failed.map((e) => e.payload.code)).toEqual(Array.from({ length: 3 }, () => 'model_folder_invalid'));
+    expect(await log.answers(await log.request(null, PROMPTS), 3)).toHaveLength(3);
+    await worker.stop('test');
+
+    // The seedling's ids mean letters; which base draws them does not matter here.
+    await aWorker({ modelFolder: SEEDLING });
+    const answers = ofType(await log.answers(await log.request(null, PROMPTS, 4, sampling), 3), 'RolloutsCompleted');
+    const { tokenizer } = await openModelFolder(SEEDLING);
+    const rollouts = answers.flatMap((e) => e.payload.rollouts);
+    for (const { tokens, stopReason } of rollouts) {
+      const ids = toInt32Array(tokens);
+      const [text, before] = [tokenizer.decode(ids), tokenizer.decode(ids.slice(0, -1))];
+      expect(/a|bc/.test(text)).toBe(stopReason === 'stop');
+      expect(before).not.toMatch(/a|bc/);
+    }
+    expect(new Set(rollouts.map((rollout) => rollout.stopReason))).toContain('stop');
   });
 
   it('refuses a request from an adapter that this engine cannot make', async () => {
