@@ -184,28 +184,37 @@ TEST(prefix_cache_forgets_weights_that_were_written_in_place) {
   SAME_BITS(after, other.Logits(other.Pin(same), prompt).Get());
 }
 
-// SkyRL#1647: publishing A resets everybody's prefix cache.
+// SkyRL#1647: publishing A resets everybody's prefix cache. Also where there is room for three
+// blocks of each and no more: what A's released versions had goes first.
 TEST(prefix_cache_of_b_is_unchanged_while_a_publishes_a_hundred_versions) {
-  TestEngine engine;
-  Inputs inputs(20);
-  const AdapterHandle a = Trained(engine, 21);
-  const PolicyHandle b = engine.Pin(Trained(engine, 22));
-  const SampleRequest of_b = Greedy(b, inputs.Tokens(140));
-  const SampleResult expected = engine.Sample(of_b).Get();
-  Loss loss;
-  const std::vector<Datum> datums = inputs.Datums(loss, 1);
-  for (int version = 0; version < 100; ++version) {
-    engine.Train(a, loss, datums);
-    engine.Step(a, Adam(0.001));
-    const PolicyHandle policy = engine.Pin(a);
-    engine.Sample(Greedy(policy, of_b.prompt, 1)).Get();
-    const EngineStats before = engine.raw().stats();
-    SAME_SAMPLES(engine.Sample(of_b).Get(), expected);
-    const EngineStats after = engine.raw().stats();
-    CHECK_EQ(after.prefix_hit_tokens - before.prefix_hit_tokens, uint64_t{128});
-    engine.raw().Release(policy);
+  TinyBase wide = LlamaBase();  // a page takes 512 KiB
+  wide.heads = wide.kv_heads = 8;
+  wide.head_dim = 64;
+  EngineOptions tight = SmallOptions();
+  tight.kv_cache_mib = 3;
+  for (const auto& [base, options] :
+       {std::pair(LlamaBase(), SmallOptions()), std::pair(wide, tight)}) {
+    TestEngine engine(base, options);
+    Inputs inputs(20);
+    const AdapterHandle a = Trained(engine, 21);
+    const PolicyHandle b = engine.Pin(Trained(engine, 22));
+    const SampleRequest of_b = Greedy(b, inputs.Tokens(140));
+    const SampleResult expected = engine.Sample(of_b).Get();
+    Loss loss;
+    const std::vector<Datum> datums = inputs.Datums(loss, 1);
+    for (int version = 0; version < 100; ++version) {
+      engine.Train(a, loss, datums);
+      engine.Step(a, Adam(0.001));
+      const PolicyHandle policy = engine.Pin(a);
+      engine.Sample(Greedy(policy, of_b.prompt, 1)).Get();
+      const EngineStats before = engine.raw().stats();
+      SAME_SAMPLES(engine.Sample(of_b).Get(), expected);
+      const EngineStats after = engine.raw().stats();
+      CHECK_EQ(after.prefix_hit_tokens - before.prefix_hit_tokens, uint64_t{128});
+      engine.raw().Release(policy);
+    }
+    CHECK_EQ(engine.raw().stats().prefix_evictions, uint64_t{0});
   }
-  CHECK_EQ(engine.raw().stats().prefix_evictions, uint64_t{0});
 }
 
 TEST(prefix_cache_drops_what_nobody_can_ask_for_again) {
