@@ -44,6 +44,37 @@ Floats runLinear(const KernelTable& table, ThreadPool& pool, const LinearCase& c
 
 }  // namespace
 
+TEST(linear_is_the_same_whatever_it_fetches_on_the_way) {
+  Random random(3);
+  const Floats other = randomMatrix(random, 1, 5000, 5000);
+  const kernels::FetchSpan spans[] = {{other.data(), 100},
+                                      {other.data() + 64, 0},
+                                      {other.data() + 128, 4096},
+                                      {other.data() + 2000, 9000}};
+  for (const size_t rows : {1, 20, 33, 70}) {
+    const size_t dIn = 48, dOut = 130;
+    const Floats x = randomMatrix(random, rows, dIn, dIn);
+    const Floats w = randomMatrix(random, dOut, dIn, dIn);
+    checkAgainstReference("linear that fetches", [&](const KernelTable& table, ThreadPool& pool) {
+      const Floats panels = packed(table, pool, w, dIn, dOut, dIn);
+      Floats y(rows * dOut, kPoison);
+      kernels::LinearArgs args;
+      args.x = x.data();
+      args.ldx = dIn;
+      args.rows = rows;
+      args.weight.panels = panels.data();
+      args.weight.dOut = dOut;
+      args.weight.dIn = dIn;
+      args.y = y.data();
+      args.ldy = dOut;
+      args.fetch = spans;
+      args.fetchCount = 4;
+      table.linear(pool, args);
+      return y;
+    });
+  }
+}
+
 TEST(linear_equals_the_reference_over_shapes) {
   const LinearCase cases[] = {
       {0, 8, 8},

@@ -28,7 +28,7 @@ kernels::AttentionShape ShapeOf(const ModelConfig& config) {
 }
 
 void Linear(CpuContext& context, const PackedWeight& weight, const float* x, size_t ldx,
-            size_t rows, float* y, size_t ldy) {
+            size_t rows, float* y, size_t ldy, const std::vector<kernels::FetchSpan>& fetch) {
   kernels::LinearArgs args;
   args.x = x;
   args.ldx = ldx;
@@ -36,7 +36,47 @@ void Linear(CpuContext& context, const PackedWeight& weight, const float* x, siz
   args.weight = weight.view;
   args.y = y;
   args.ldy = ldy;
+  args.fetch = fetch.data();
+  args.fetchCount = fetch.size();
   context.kernels.linear(context.pool, args);
+}
+
+// An adapter's tensors of modules [first, last] of a layer, which lie one after another.
+kernels::FetchSpan SpanOf(const AdapterLayout& layout, const float* buffer, int layer, Module first,
+                          Module last) {
+  const float* begin = nullptr;
+  const float* end = nullptr;
+  for (int m = static_cast<int>(first); m <= static_cast<int>(last); ++m) {
+    const AdapterTensor* a = layout.a(layer, static_cast<Module>(m));
+    if (!a) continue;
+    const AdapterTensor* b = layout.b(layer, static_cast<Module>(m));
+    if (!begin) begin = buffer + a->offset;
+    end = buffer + b->offset + b->size();
+  }
+  return {begin, static_cast<size_t>(end - begin) * sizeof(float)};
+}
+
+// What LoraForward reads of the adapters.
+const std::vector<kernels::FetchSpan>& ForwardSpans(CpuContext& context, const RowContext& rows,
+                                                    int layer, Module first, Module last) {
+  context.fetch.clear();
+  for (const LoraRows& lora : rows.lora) {
+    context.fetch.push_back(
+        SpanOf(*lora.weights->layout, lora.copy->transposed.data(), layer, first, last));
+  }
+  return context.fetch;
+}
+
+// What the backward pass of one module reads and writes of the adapters.
+const std::vector<kernels::FetchSpan>& BackwardSpans(CpuContext& context, const RowContext& rows,
+                                                     int layer, Module module) {
+  context.fetch.clear();
+  for (const LoraRows& lora : rows.lora) {
+    const AdapterLayout& layout = *lora.weights->layout;
+    context.fetch.push_back(SpanOf(layout, lora.weights->values.data(), layer, module, module));
+    context.fetch.push_back(SpanOf(layout, lora.gradient, layer, module, module));
+  }
+  return context.fetch;
 }
 
 // One module of several that read the same input.
@@ -157,7 +197,7 @@ void ModuleBackward(CpuContext& context, int layer, Module module, const RowCont
   const size_t d_in = ModuleInputSize(config, module);
   if (dx) {
     Linear(context, context.model.layer(layer).backward[static_cast<int>(module)], dy, lddy,
-           rows.rows, dx, d_in);
+           rows.rows, dx, d_in, BackwardSpans(context, rows, layer, module));
   }
   auto& segments = context.backward_segments;
   segments.clear();
@@ -217,7 +257,8 @@ void LayerForward(CpuContext& context, int layer, const RowContext& rows,
   const size_t n = rows.rows;
 
   RmsNorm(context, at.x, w.d, n, 1, w.d, weights.input_norm, scratch.normed, w.d);
-  Linear(context, weights.qkv, scratch.normed, w.d, n, at.qkv, w.qkv);
+  Linear(context, weights.qkv, scratch.normed, w.d, n, at.qkv, w.qkv,
+         ForwardSpans(context, rows, layer, Module::kQ, Module::kV));
   LoraForward(context, layer, rows, scratch.normed, w.d, w.qkv,
               {{Module::kQ, at.qkv, at.u[0]},
                {Module::kK, at.qkv + w.q, at.u[1]},
@@ -256,12 +297,14 @@ void LayerForward(CpuContext& context, int layer, const RowContext& rows,
   attention.sequenceCount = rows.attention.size();
   context.kernels.attention(context.pool, attention);
 
-  Linear(context, weights.o, at.attended, w.q, n, scratch.normed, w.d);
+  Linear(context, weights.o, at.attended, w.q, n, scratch.normed, w.d,
+         ForwardSpans(context, rows, layer, Module::kO, Module::kO));
   LoraForward(context, layer, rows, at.attended, w.q, w.d, {{Module::kO, scratch.normed, at.u[3]}});
   Add(context, at.x, scratch.normed, at.x_mid, n, w.d);
 
   RmsNorm(context, at.x_mid, w.d, n, 1, w.d, weights.post_attention_norm, scratch.normed, w.d);
-  Linear(context, weights.gate_up, scratch.normed, w.d, n, at.gate_up, 2 * w.ff);
+  Linear(context, weights.gate_up, scratch.normed, w.d, n, at.gate_up, 2 * w.ff,
+         ForwardSpans(context, rows, layer, Module::kGate, Module::kUp));
   LoraForward(context, layer, rows, scratch.normed, w.d, 2 * w.ff,
               {{Module::kGate, at.gate_up, at.u[4]}, {Module::kUp, at.gate_up + w.ff, at.u[5]}});
   Swiglu(context, at.gate_up, n, w.ff, scratch.hidden);
@@ -269,7 +312,8 @@ void LayerForward(CpuContext& context, int layer, const RowContext& rows,
     MutatedLinear(context.kernels, context.pool, weights.down.view, scratch.hidden, n,
                   scratch.normed);
   } else {
-    Linear(context, weights.down, scratch.hidden, w.ff, n, scratch.normed, w.d);
+    Linear(context, weights.down, scratch.hidden, w.ff, n, scratch.normed, w.d,
+           ForwardSpans(context, rows, layer, Module::kDown, Module::kDown));
   }
   LoraForward(context, layer, rows, scratch.hidden, w.ff, w.d,
               {{Module::kDown, scratch.normed, at.u[6]}});

@@ -68,6 +68,7 @@ struct CpuContext {
   ThreadPool& pool;
   CpuModel& model;
   bool mutation = false;
+  std::vector<kernels::FetchSpan> fetch;                        // reused
   std::vector<kernels::LoraForwardSegment> forward_segments;    // reused
   std::vector<kernels::LoraBackwardSegment> backward_segments;  // reused
 };

@@ -78,7 +78,7 @@ struct NarrowColumns {
 
 // MR x (NV * 16) outputs from row m0, 16-lane column j0.
 template <int MR, int NV, class Columns>
-__attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
+__attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0, const char* soon) {
   V16 acc[MR][NV];
   // Lanes present in the last column; the other columns are always full.
   const size_t last = minSize(16, g.n - (j0 + NV - 1) * 16);
@@ -110,8 +110,12 @@ __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
   // While the first rows pass over a panel the next one is fetched, so that reading memory and
   // computing overlap where few rows share a panel (16 rows of 128 x 128: 117 -> 207 GFLOP/s).
   // Kernels over several panels are bound by memory anyhow; there it would cost.
+  // Later rows fetch what the caller will read soon.
   constexpr bool kFetches = Columns::kPadded && NV <= 2;
-  const size_t ahead = m0 == 0 ? panelStride : 0;
+  constexpr size_t kStepBytes = NV > 1 && sizeof(*b) == sizeof(float) ? 128 : 64;
+  const char* ahead = reinterpret_cast<const char*>(m0 == 0 ? b + panelStride : b);
+  const size_t aheadStep = soon ? kStepBytes : ldb * sizeof(*b);
+  if (soon) ahead = soon;
   const auto step = [&](const auto& read) __attribute__((always_inline)) {
     for (size_t k = 0; k < g.k; ++k) {
       V16 column[NV];
@@ -135,8 +139,9 @@ __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
   } else {
     step([&](int j) {
       if (kFetches && j == 0) {
-        __builtin_prefetch(b + ahead);
-        if (NV > 1 && sizeof(*b) == sizeof(float)) __builtin_prefetch(b + ahead + 16);
+        __builtin_prefetch(ahead);
+        if (kStepBytes > 64) __builtin_prefetch(ahead + 64);
+        ahead += aheadStep;
       }
       return Columns::read(b, j, panelStride, shift);
     });
@@ -163,7 +168,7 @@ __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0) {
   }
 }
 
-using GemmTile = void (*)(const Gemm&, size_t m0, size_t j0);
+using GemmTile = void (*)(const Gemm&, size_t m0, size_t j0, const char* soon);
 
 template <int NV, class Columns, int kRows>
 struct GemmTiles {
@@ -179,6 +184,9 @@ struct GemmTiles {
   }
 };
 
+// What a tile fetches at each step of k, at least.
+constexpr size_t kFetchBytes = 64;
+
 template <int NV>
 constexpr int maxRows() {
   return NV == 1 ? kMaxRows1 : NV == 2 ? kMaxRows2 : NV == 4 ? kMaxRows4 : kMaxRows8;
@@ -193,7 +201,8 @@ HOTBED_INLINE void gemmColumns(const Gemm& g, size_t j0) {
     const size_t count = divideUp(g.m, kRows);
     for (size_t i = 0; i < count; ++i) {
       const size_t begin = g.m * i / count;
-      tiles.tile[g.m * (i + 1) / count - begin](g, begin, j0);
+      const char* soon = i == 0 || !g.fetch ? nullptr : g.fetch->take(g.k * kFetchBytes);
+      tiles.tile[g.m * (i + 1) / count - begin](g, begin, j0, soon);
     }
   }
 }

@@ -21,6 +21,30 @@ enum class Finish {
   scaledAdd,  // c = fma(s, chain, c)
 };
 
+// Lines of memory to fetch on the way, in pieces of one span each.
+struct FetchCursor {
+  const FetchSpan* spans = nullptr;
+  size_t count = 0;
+  size_t span = 0;
+  size_t at = 0;    // bytes into the span
+  size_t left = 0;  // bytes to take in all
+
+  // Where the next `bytes` begin (a piece may run on past its span, which only wastes it), or null.
+  const char* take(size_t bytes) {
+    while (span < count && at >= spans[span].bytes) {
+      at -= spans[span].bytes;
+      ++span;
+    }
+    if (span == count || left == 0) return nullptr;
+    const char* piece = static_cast<const char*>(spans[span].begin) + at;
+    const size_t rest = spans[span].bytes - at;
+    const size_t taken = bytes < rest ? bytes : rest;
+    at += taken;
+    left -= taken < left ? taken : left;
+    return piece;
+  }
+};
+
 struct Gemm {
   size_t m = 0;
   size_t n = 0;
@@ -37,6 +61,7 @@ struct Gemm {
   Finish finish = Finish::store;
   float s = 1;
   const float* bias = nullptr;
+  FetchCursor* fetch = nullptr;  // panels only
 };
 
 // B = the panels of w, from row k0 on and from panel column0 / 32 on.

@@ -117,7 +117,10 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
   const size_t rowBlocks = split.rowBlocks;
   const size_t columnBlocks = split.columnBlocks;
   const size_t columns = divideUp(w.dOut, 16);
-  pool.forEach(rowBlocks * columnBlocks, [&](size_t task, size_t) {
+  const size_t tasks = rowBlocks * columnBlocks;
+  size_t fetchBytes = 0;
+  for (size_t i = 0; i < args.fetchCount; ++i) fetchBytes += args.fetch[i].bytes;
+  pool.forEach(tasks, [&](size_t task, size_t) {
     const size_t rowBlock = task / columnBlocks;
     const size_t columnBlock = task % columnBlocks;
     const size_t rowBegin = args.rows * rowBlock / rowBlocks;
@@ -133,6 +136,12 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
     g.ldc = args.ldy;
     g.finish = w.bias ? Finish::bias : Finish::store;
     g.bias = w.bias;
+    FetchCursor fetch;
+    if (fetchBytes != 0) {
+      const size_t begin = fetchBytes * task / tasks;
+      fetch = {args.fetch, args.fetchCount, 0, begin, fetchBytes * (task + 1) / tasks - begin};
+      g.fetch = &fetch;
+    }
     const size_t groupColumns = 2 * groupPanels;
     gemmPanels(g, minSize(columns, groups * columnBlock / columnBlocks * groupColumns),
                minSize(columns, groups * (columnBlock + 1) / columnBlocks * groupColumns));

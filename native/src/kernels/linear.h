@@ -36,6 +36,12 @@ struct PackedLinear {
 // 32-bit words that packedLinearFloats floats take when narrowed.
 inline constexpr size_t narrowPanelWords(size_t floats) { return floats / 2; }
 
+// Memory that will be read soon.
+struct FetchSpan {
+  const void* begin = nullptr;
+  size_t bytes = 0;
+};
+
 struct LinearArgs {
   const float* x = nullptr;
   size_t ldx = 0;
@@ -43,6 +49,10 @@ struct LinearArgs {
   PackedLinear weight;
   float* y = nullptr;
   size_t ldy = 0;
+  // Brought into the caches while the layer computes, where its loops have room for it: many small
+  // adapters are bound by memory, many rows are not. Never part of a result.
+  const FetchSpan* fetch = nullptr;
+  size_t fetchCount = 0;
 };
 
 struct PackLinearArgs {
