@@ -93,6 +93,22 @@ TEST(config_refuses_other_architectures_and_features_by_name) {
   RefuseConfig("LlamaForCausalLM", "MistralForCausalLM", unsupported, "MistralForCausalLM");
   RefuseConfig("\"rope_theta\":10000.0", "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}",
                unsupported, "yarn");
+  for (const char* const type : {"dynamic", "longrope", "proportional", "mrope", "su"}) {
+    const std::string scaling = "{\"rope_type\":\"" + std::string(type) + "\",\"factor\":4}";
+    RefuseConfig(kRopeTheta, "\"rope_scaling\":" + scaling, unsupported, type);
+    RefuseConfig(kRopeTheta, "\"rope_parameters\":" + scaling, unsupported, type);
+  }
+  RefuseConfig(kRopeTheta, "\"rope_parameters\":{\"partial_rotary_factor\":0.5}", unsupported,
+               "partial_rotary_factor");
+  RefuseConfig("\"bos_token_id\":1", "\"partial_rotary_factor\":0.5", unsupported,
+               "partial_rotary_factor");
+  RefuseConfig("\"bos_token_id\":1", "\"num_local_experts\":8", unsupported, "experts");
+  for (const char* const other : {"Qwen3MoeForCausalLM", "Qwen2MoeForCausalLM", "Gemma3ForCausalLM",
+                                  "Phi3ForCausalLM", "LlamaForSequenceClassification"}) {
+    RefuseConfig("LlamaForCausalLM", other, unsupported, other);
+  }
+  RefuseConfig("\"torch_dtype\":\"bfloat16\"", "\"torch_dtype\":\"float8_e4m3fn\"", unsupported,
+               "float8_e4m3fn");
   RefuseConfig("\"rope_theta\":10000.0",
                "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4,\"x\":1}", unsupported,
                "rope_scaling.x");

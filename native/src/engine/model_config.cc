@@ -147,6 +147,14 @@ void RefuseUnsupportedFeatures(const Fields& fields) {
   if (fields.Boolean("use_sliding_window").value_or(false)) {
     Unsupported(path, "\"use_sliding_window\": sliding-window attention is not supported");
   }
+  if (fields.Number("partial_rotary_factor").value_or(1.0) != 1.0) {
+    Unsupported(path, "\"partial_rotary_factor\" other than 1 is not supported");
+  }
+  for (const char* const experts : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (fields.Number(experts).value_or(0.0) > 0) {
+      Unsupported(path, fields.Name(experts) + ": mixtures of experts are not supported");
+    }
+  }
   if (const Json* types = fields.Find("layer_types")) {
     if (!types->is_array()) Invalid(path, "\"layer_types\" must be a list");
     for (const Json& type : types->items) {

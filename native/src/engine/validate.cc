@@ -1,5 +1,7 @@
 #include "engine/validate.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <string>
 
@@ -12,6 +14,12 @@ namespace {
 
 [[noreturn]] void Refuse(const std::string& field, const std::string& message) {
   throw EngineFault(FaultCode::kInvalidArgument, field + ": " + message);
+}
+
+uint64_t PhysicalMemoryMiB() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+             static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) >>
+         20;
 }
 
 void AtLeast(const char* field, double value, double least) {
@@ -126,6 +134,12 @@ void ValidateOptions(const EngineOptions& options) {
   if (options.threads) AtLeast("threads", *options.threads, 1);
   if (options.threads && *options.threads > 256) Refuse("threads", "expected 256 or fewer");
   AtLeast("kvCacheMiB", options.kv_cache_mib, 1);
+  // Pages are taken as they are used, so a slip of the pen would show only much later.
+  if (static_cast<uint64_t>(options.kv_cache_mib) > PhysicalMemoryMiB()) {
+    Refuse("kvCacheMiB", std::to_string(options.kv_cache_mib) +
+                             " MiB are more than this machine's memory of " +
+                             std::to_string(PhysicalMemoryMiB()) + " MiB");
+  }
   AtLeast("activationBudgetMiB", options.activation_budget_mib, 0);
   AtLeast("maxStepRows", options.max_step_rows, 1);
   AtLeast("preemptEvery", options.preempt_every, 0);
