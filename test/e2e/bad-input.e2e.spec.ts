@@ -83,6 +83,7 @@ describe('a body with a wrong field', () => {
     ['no prompt', '/v1/base/sample', {}, 'prompt'],
     ['a prompt longer than the context', '/v1/base/sample', { prompt: tooLong }, 'prompts[0]'],
     ['a temperature as text', '/v1/adapters/grown@latest/sample', { prompt: 'a', temperature: 'hot' }, 'temperature'],
+    ['an empty stop string', '/v1/base/sample', { prompt: 'a', stopStrings: ['b', ''] }, 'stopStrings[1]'],
     ['an alias to no version', '/v1/adapters/grown/aliases/stable', { version: 0 }, 'version'],
   ];
 

@@ -108,6 +108,20 @@ describe('own work by command', () => {
     expect(adapter).toMatchObject({ version: 1, weightsDigest: (await latest()).weightsDigest });
   });
 
+  it('ends a sample at a stop string: the tokens up to it, the text before it', async () => {
+    type Answer = { prompts: { completions: { text: string; tokens: number[]; stopReason: string }[] }[] };
+    const args = ['sample', 'base', 'hat>', '--temperature', '1.5', '--seed', '3', '--max-tokens', '12'];
+    const completionOf = (answer: unknown) => (answer as Answer).prompts[0]!.completions[0]!;
+    const whole = completionOf(await platform.hotbedJson(args));
+    expect(whole.text.length).toBeGreaterThan(2);
+    const stop = whole.text.slice(1, 3);
+    const cut = completionOf(await platform.hotbedJson([...args, '--stop', '~~', '--stop', stop]));
+    expect(cut.text).toBe(whole.text.slice(0, whole.text.indexOf(stop)));
+    expect(cut.stopReason).toBe('stop');
+    expect(cut.tokens).toEqual(whole.tokens.slice(0, cut.tokens.length));
+    expect(cut.tokens).toHaveLength(whole.text.indexOf(stop) + stop.length);
+  });
+
   it('knows which records influenced the version', async () => {
     const lineage = await platform.hotbedJson(['adapters', 'lineage', 'shouter', '1']);
     expect(lineage.distinctRecords).toBeGreaterThan(0);
