@@ -1,9 +1,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Engine, EngineOptions } from '../src/engine.types';
+import type { Engine, EngineOptions, KernelPath } from '../src/engine.types';
 import { DEFAULT_ENGINE_OPTIONS, openTrialEngine } from '../src/open-engine';
 import { type AdapterScript, differingBits, drawScript, play } from './adapter-script';
+import { offeredPaths } from './offered-paths';
 import { Random } from './random';
 import { randomShape, writeRandomModel } from './random-model';
 
@@ -21,6 +22,8 @@ export interface IsolationReport {
   preemptions: number;
   /** An engine with one chain reordered on purpose was told apart. */
   mutationDetected: boolean;
+  /** Trials whose compared run alone took each kernel path; beside neighbours the faster ones take turns. */
+  paths: Partial<Record<KernelPath, number>>;
 }
 
 /** Below this share of mixed steps the comparison would say little. */
@@ -29,6 +32,8 @@ const MUTATED_TRIALS = 8;
 const MOST_NEIGHBOURS = 15;
 /** Adapters of a trial that are also run alone; the others start over until these have finished. */
 const MOST_SUBJECTS = 4;
+/** Trials at work at a time: while one waits for its engine's threads, the other computes. */
+const LANES = 2;
 
 export const isIsolated = (report: IsolationReport): boolean =>
   report.differingBits === 0 &&
@@ -53,19 +58,31 @@ interface Tally {
 /**
  * Trains and samples random adapters on random tiny bases twice: among 1 to 15 neighbours at work, and alone on an
  * engine with other threads, kernels, chunk sizes and memory budgets. Counts the bits that differ in everything returned.
+ *
+ * @param budgetS no trial begins later; `trials` then counts those that did
  */
-export async function measureIsolation(trials: number, seed: number): Promise<IsolationReport> {
+export async function measureIsolation(trials: number, seed: number, budgetS = Infinity): Promise<IsolationReport> {
+  const started = Date.now();
+  const offered = await offeredPaths();
   const sum = emptyTally();
-  for (let trial = 0; trial < trials; trial++) {
-    const tally = await runTrial(new Random(seed + trial), false);
-    for (const key of Object.keys(sum) as (keyof Tally)[]) sum[key] += tally[key];
-  }
+  const paths: IsolationReport['paths'] = {};
+  let begun = 0;
+  const lane = async () => {
+    while (begun < trials && Date.now() - started < 1000 * budgetS) {
+      const trial = begun++;
+      const kernels = kernelsOf(trial, offered);
+      const tally = await runTrial(new Random(seed + trial), kernels, false);
+      for (const key of Object.keys(sum) as (keyof Tally)[]) sum[key] += tally[key];
+      paths[kernels.alone] = (paths[kernels.alone] ?? 0) + 1;
+    }
+  };
+  await Promise.all(Array.from({ length: LANES }, lane));
   let mutationDetected = false;
   for (let trial = 0; trial < MUTATED_TRIALS && !mutationDetected; trial++) {
-    mutationDetected = (await runTrial(new Random(seed + trial), true)).differingBits > 0;
+    mutationDetected = (await runTrial(new Random(seed + trial), kernelsOf(trial, offered), true)).differingBits > 0;
   }
   return {
-    trials,
+    trials: begun,
     differingBits: sum.differingBits,
     mixedDecodeSteps: share(sum.mixedDecodeSteps, sum.decodeSteps),
     mixedTrainPasses: share(sum.mixedTrainPasses, sum.trainPasses),
@@ -74,7 +91,20 @@ export async function measureIsolation(trials: number, seed: number): Promise<Is
     preemptions: sum.preemptions,
     meanAdaptersPerPass: share(sum.trainPassAdapters, sum.trainPasses),
     mutationDetected,
+    paths,
   };
+}
+
+interface TrialKernels {
+  together: KernelPath;
+  alone: KernelPath;
+}
+
+/** Every pair of a path alone and a vector path beside neighbours comes up in turn: the scalar one takes most of the time. */
+function kernelsOf(trial: number, offered: readonly KernelPath[]): TrialKernels {
+  const fast = offered.filter((path) => path !== 'scalar');
+  const alone = offered[trial % offered.length] ?? 'scalar';
+  return { alone, together: fast[Math.floor(trial / offered.length) % fast.length] ?? alone };
 }
 
 const emptyTally = (): Tally => ({
@@ -91,18 +121,18 @@ const emptyTally = (): Tally => ({
 
 const share = (part: number, whole: number): number => (whole === 0 ? 0 : Math.round((1000 * part) / whole) / 1000);
 
-async function runTrial(random: Random, mutation: boolean): Promise<Tally> {
+async function runTrial(random: Random, kernels: TrialKernels, mutation: boolean): Promise<Tally> {
   const folder = mkdtempSync(join(tmpdir(), 'hotbed-isolation-'));
   try {
     const shape = randomShape(random);
     writeRandomModel(folder, shape, random);
     const common = Int32Array.from(random.list(130, () => random.integer(0, shape.vocabulary - 1)));
     const scripts = random.list(1 + drawNeighbours(random), () => drawScript(random, shape, common));
-    const together = await openTrialEngine(randomOptions(folder, random, 'together'), {
+    const together = await openTrialEngine(randomOptions(folder, random, 'together', kernels), {
       mutation,
       preemptEvery: random.pick([0, 9, 20]),
     });
-    const alone = await openTrialEngine(randomOptions(folder, random, 'alone'), { mutation: false });
+    const alone = await openTrialEngine(randomOptions(folder, random, 'alone', kernels), { mutation: false });
     try {
       return await compare(scripts, together, alone, random);
     } finally {
@@ -154,12 +184,16 @@ function randomPause(random: Random): () => Promise<void> {
 }
 
 /** What must not matter is drawn anew for each engine. */
-function randomOptions(modelFolder: string, random: Random, run: 'together' | 'alone'): EngineOptions {
+function randomOptions(
+  modelFolder: string,
+  random: Random,
+  run: 'together' | 'alone',
+  kernels: TrialKernels,
+): EngineOptions {
   return {
     ...DEFAULT_ENGINE_OPTIONS,
     modelFolder,
-    // The scalar path takes most of the time, so only the smaller run may draw it.
-    kernels: random.pick(run === 'together' ? [null, 'avx2'] : [null, 'avx2', 'scalar']),
+    kernels: kernels[run],
     threads: random.integer(1, 3),
     // Little room makes sequences give way to each other and cached blocks go.
     kvCacheMiB: run === 'together' ? random.pick([1, 32]) : 32,

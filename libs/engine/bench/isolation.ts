@@ -1,20 +1,22 @@
-import { parseArgs } from 'node:util';
 import { LEAST_MIXED_SHARE, isIsolated, measureIsolation } from './isolation-trials';
+import { readOptions, runBench } from './options';
 
-// npm run -s bench:isolation -- [--trials N] [--seed N] [--json]
+// npm run -s bench:isolation -- [--trials N] [--seed N] [--budget-s N] [--json]
 // Exits 0 only if no bit differs, at least half of all steps were mixed, cached prefixes were used, sequences gave up
 // their pages, and the built-in mutation was noticed.
 
-async function main(): Promise<void> {
-  const { values } = parseArgs({
-    options: {
-      trials: { type: 'string', default: '200' },
-      seed: { type: 'string', default: '1' },
-      json: { type: 'boolean', default: false },
-    },
-  });
-  const report = await measureIsolation(wholeNumber('trials', values.trials), wholeNumber('seed', values.seed));
-  if (values.json) {
+const OPTIONS = {
+  trials: { type: 'string', default: '200' },
+  seed: { type: 'string', default: '1' },
+  'budget-s': { type: 'string', default: '600' },
+  json: { type: 'boolean' },
+} as const;
+
+runBench(async (args) => {
+  const options = readOptions(OPTIONS, args);
+  const trials = options.whole('trials', 1);
+  const report = await measureIsolation(trials, options.whole('seed', 0), options.number('budget-s'));
+  if (options.has('json')) {
     console.log(JSON.stringify(report));
   } else {
     const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
@@ -26,18 +28,14 @@ async function main(): Promise<void> {
     console.log(
       `${report.prefixHitTokens} positions from the prefix cache, ${report.prefixEvictions} of its blocks given up, ${report.preemptions} sequences gave up their pages`,
     );
+    console.log(
+      `paths: ${Object.entries(report.paths)
+        .map(([path, count]) => `${path} ${count}`)
+        .join(', ')}`,
+    );
     console.log(`the built-in mutation was ${report.mutationDetected ? 'noticed' : 'NOT noticed'}`);
   }
+  if (report.trials < trials)
+    console.error(`left out: ${trials - report.trials} of ${trials} trials, for want of time`);
   process.exitCode = isIsolated(report) ? 0 : 1;
-}
-
-function wholeNumber(name: string, text: string): number {
-  const value = Number(text);
-  if (!Number.isSafeInteger(value) || value < 1) throw new Error(`--${name}: expected a whole number of at least 1`);
-  return value;
-}
-
-main().catch((error: unknown) => {
-  console.error(error instanceof Error ? error.message : error);
-  process.exitCode = 2;
 });

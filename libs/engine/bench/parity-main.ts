@@ -1,0 +1,24 @@
+import { runBench } from './options';
+import { benchParity, isExact, parityOptions } from './parity';
+
+runBench(async (args) => {
+  const options = parityOptions(args);
+  const report = await benchParity(options);
+  if (options.has('json')) {
+    console.log(JSON.stringify(report));
+  } else {
+    const { tiny, large, paths } = report;
+    const line = ({ tokens, differing, maxDifference }: typeof tiny) =>
+      `${tokens} tokens, ${differing} differ, by at most ${maxDifference}`;
+    console.log(`${tiny.bases} tiny bases: ${line(tiny)}`);
+    console.log(
+      `  by kernel path: ${Object.entries(paths)
+        .map(([path, tokens]) => `${path} ${tokens}`)
+        .join(', ')}`,
+    );
+    console.log(`${report.model}: ${line(large)}`);
+    console.log(`${report.seconds} s`);
+    console.log(report.leftOut.length === 0 ? 'nothing was left out' : `left out: ${report.leftOut.join('; ')}`);
+  }
+  process.exitCode = isExact(report) ? 0 : 1;
+});
