@@ -81,7 +81,7 @@ async function digestAndDrop(adapter: AdapterHandle): Promise<string> {
   return digest;
 }
 
-describe("SkyRL#2153: switching adapters keeps the previous one's Adam moments", () => {
+describe("SkyRL#2153, miles#1761: switching adapters keeps the previous one's Adam moments", () => {
   it('interleaved A and B equal A alone and B alone, bit for bit', async () => {
     const [specA, specB] = [aSpec({ seed: '11' }), aSpec({ seed: '12' })];
     const expected = [await trainedAlone(specA, 5, 100), await trainedAlone(specB, 5, 200)];
