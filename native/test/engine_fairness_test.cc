@@ -104,7 +104,7 @@ TEST(fairness_calls_made_together_share_passes_and_steps) {
 }
 
 // punica#35: one adapter with thousands of rows beside one with a single row.
-TEST(fairness_very_skewed_segments_share_a_pass) {
+TEST(fairness_very_skewed_segments_share_a_pass_punica_35) {
   EngineOptions options = SmallOptions();
   options.max_train_rows = 5000;
   options.activation_budget_mib = 0;

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "engine_support.h"
+#include "gate.h"
 #include "kernels/kernel_table.h"
 
 namespace hotbed::test {
@@ -299,6 +300,46 @@ TEST(isolation_repeated_backward_gives_one_gradient) {
     if (!first) first = state;
     SAME_STATE(state, first);
     engine.Drop(adapter);
+  }
+}
+
+// sglang#28371, sglang#23727: mixed batches with and without adapters use wrong metadata.
+TEST(isolation_all_mixes_of_0_to_64_adapters_and_base_rows_sglang_28371_23727) {
+  EngineOptions options = SmallOptions();
+  options.max_step_rows = 400;
+  TestEngine engine(LlamaBase(), options);
+  Inputs inputs(77);
+  std::vector<SampleRequest> requests;
+  std::vector<SampleResult> alone;
+  for (int i = 0; i <= 64; ++i) {  // the first is the plain base's
+    SampleRequest request;
+    if (i > 0) {
+      const AdapterHandle adapter = engine.Create(inputs.Spec());
+      engine.Train(adapter, Loss(), {inputs.OneDatum(Loss(), 3, {4})}).Get();
+      AdamParams adam;
+      adam.learning_rate = 0.05;
+      engine.Step(adapter, adam).Get();
+      request.policy = engine.Pin(adapter);
+      engine.Drop(adapter);
+    }
+    request.prompt = inputs.Tokens(1 + i % 5);
+    request.seeds = {static_cast<uint64_t>(i), 99};
+    request.params.max_tokens = 3;
+    requests.push_back(request);
+    alone.push_back(engine.Sample(request).Get());
+  }
+  for (size_t adapters = 0; adapters <= 64; ++adapters) {
+    for (const bool with_base : {true, false}) {
+      std::vector<size_t> mix;
+      // Any of them, the base's rows between theirs.
+      for (size_t i = 0; i < adapters; ++i) mix.push_back(1 + (i * 37 + adapters) % 64);
+      if (with_base) mix.insert(mix.begin() + static_cast<ptrdiff_t>(adapters / 2), 0);
+      Gate gate(engine);
+      std::vector<Pending<SampleResult>> samples;
+      for (size_t i : mix) samples.push_back(engine.Sample(requests[i]));
+      gate.Open();
+      for (size_t i = 0; i < mix.size(); ++i) SAME_SAMPLES(samples[i].Get(), alone[mix[i]]);
+    }
   }
 }
 

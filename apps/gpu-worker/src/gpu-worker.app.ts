@@ -1,10 +1,11 @@
+import { join } from 'node:path';
 import type { INestApplicationContext } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { LogListener } from '#hotbed/event-store';
 import { nestLogger, type AppHost, type CreateApp, type HostedApp } from '#hotbed/runtime';
 import { BrokerDoorbell } from './doorbell/broker-doorbell';
-import { loadBaseModel } from './engine/base-model';
-import { registerEngineMetrics } from './engine/engine-metrics';
+import { loadEvictingBaseModel } from './engine/base-model';
+import { registerEngineMetrics, registerEvictionMetrics } from './engine/engine-metrics';
 import { loadGpuWorkerConfig, type GpuWorkerConfig } from './gpu-worker.config';
 import { GpuWorkerModule } from './gpu-worker.module';
 import { Worker } from './worker/worker';
@@ -26,7 +27,12 @@ class GpuWorkerApp implements HostedApp {
   async start(): Promise<void> {
     const { config, host } = this;
     const removeLoading = host.health.readiness('base', () => Promise.reject(new Error('the base is being loaded')));
-    const engine = await loadBaseModel(config.engine);
+    const engine = await loadEvictingBaseModel(
+      config.engine,
+      config.worker.adapterMemoryBytes,
+      join(config.blobFolder, 'tmp', `idle-${config.workerName}`),
+    );
+    for (const [tenant, weight] of config.tenantWeights) engine.setTenantWeight(tenant, weight);
     host.logger.info(engine.info(), 'base loaded');
     const listener = await LogListener.start(config.databaseUrl);
     this.context = await NestFactory.createApplicationContext(
@@ -38,6 +44,7 @@ class GpuWorkerApp implements HostedApp {
     );
     const worker = this.context.get(Worker);
     registerEngineMetrics(engine, host.metrics);
+    registerEvictionMetrics(engine, host.metrics);
     registerWorkerMetrics(worker, host.metrics);
     await worker.start();
     listener.subscribe(() => worker.ring());

@@ -24,8 +24,10 @@ export interface GpuWorkerConfig {
     pollIntervalMs: number;
     leaseTtlMs: number;
     adapterMemoryBytes: number;
-    policyStates: number;
+    policyMemoryBytes: number;
   };
+  /** Parts of contested work by tenant; 1 for those that are not named. */
+  tenantWeights: ReadonlyMap<string, number>;
   failpoints: ReadonlyMap<FailpointName, number>;
 }
 
@@ -45,6 +47,19 @@ const failpointsVariable = (env: NodeJS.ProcessEnv) =>
       }
     })
     .refine((points) => points.size === 0 || env['NODE_ENV'] === 'test', 'is honoured only with NODE_ENV=test');
+
+/** `<tenant id>=<weight>,...`. */
+const tenantWeightsVariable = z
+  .string()
+  .regex(
+    /^([0-9A-Za-z-]+=([1-9][0-9]{0,5}|0\.[0-9]{0,2}[1-9])(,|$))*$/,
+    'expected <tenant id>=<weight>, separated by commas; weights from 0.001 to 999999',
+  )
+  .default('')
+  .transform((text) => {
+    const pairs = text.split(',').filter((pair) => pair !== '');
+    return new Map(pairs.map((pair) => [pair.split('=')[0] ?? '', Number(pair.split('=')[1])]));
+  });
 
 /** A part of the whole: 0..1. */
 const partVariable = z
@@ -85,7 +100,8 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
       ...natsConfigShape,
       ...blobConfigShape,
       HOTBED_ADAPTER_MEMORY_MIB: integerVariable(1, 1 << 20).default(2048),
-      HOTBED_POLICY_STATES: integerVariable(1, 100_000).default(64),
+      HOTBED_POLICY_MEMORY_MIB: integerVariable(1, 1 << 20).default(1024),
+      HOTBED_TENANT_WEIGHTS: tenantWeightsVariable,
       HOTBED_WORKER_POLL_MS: integerVariable(10, 60_000).default(1000),
       HOTBED_LEASE_TTL_MS: integerVariable(500, 600_000).default(15_000),
       HOTBED_WORKER_NAME: z
@@ -104,8 +120,9 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
         pollIntervalMs: values.HOTBED_WORKER_POLL_MS,
         leaseTtlMs: values.HOTBED_LEASE_TTL_MS,
         adapterMemoryBytes: values.HOTBED_ADAPTER_MEMORY_MIB * MIB,
-        policyStates: values.HOTBED_POLICY_STATES,
+        policyMemoryBytes: values.HOTBED_POLICY_MEMORY_MIB * MIB,
       },
+      tenantWeights: values.HOTBED_TENANT_WEIGHTS,
       failpoints: values.HOTBED_FAILPOINTS,
     }),
     env,

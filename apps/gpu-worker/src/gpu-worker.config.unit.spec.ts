@@ -25,9 +25,35 @@ describe('the worker configuration', () => {
     );
   });
 
+  it('reads floors, limits and weights of tenants', () => {
+    const { engine, tenantWeights } = loadGpuWorkerConfig({
+      ...ENV,
+      HOTBED_DECODE_FLOOR: '0.4',
+      HOTBED_MAX_WAIT_GFLOP: '50',
+      HOTBED_TENANT_MAX_SAMPLING_CALLS: '7',
+      HOTBED_TENANT_WEIGHTS: '0192-aa=3,0192-bb=0.5',
+    });
+    expect(engine.scheduling).toEqual({ decodeFloor: 0.4, trainingFloor: 0.25, maxWaitGflop: 50 });
+    expect(engine.limits.perTenant.samplingCalls).toBe(7);
+    expect(engine.limits.total.samplingCalls).toBe(16_384);
+    expect([...tenantWeights]).toEqual([
+      ['0192-aa', 3],
+      ['0192-bb', 0.5],
+    ]);
+  });
+
+  it.each([
+    ['HOTBED_DECODE_FLOOR', '1.5'],
+    ['HOTBED_MAX_SAMPLING_TOKENS', '0'],
+    ['HOTBED_TENANT_WEIGHTS', 'a=0'],
+    ['HOTBED_TENANT_WEIGHTS', 'a:2'],
+  ])('refuses %s=%s by name', (name, value) => {
+    expect(() => loadGpuWorkerConfig({ ...ENV, [name]: value })).toThrow(name);
+  });
+
   it('refuses a misspelt variable', () => {
-    expect(() => loadGpuWorkerConfig({ ...ENV, HOTBED_POLICY_STATE: '3' })).toThrow(
-      'did you mean HOTBED_POLICY_STATES?',
+    expect(() => loadGpuWorkerConfig({ ...ENV, HOTBED_POLICY_MEMORY_MB: '3' })).toThrow(
+      'did you mean HOTBED_POLICY_MEMORY_MIB?',
     );
   });
 });

@@ -1,4 +1,5 @@
 export { EngineFault } from './engine.errors';
+export { EvictingEngine, type EvictionOptions, type EvictionStats } from './evicting-engine';
 export { DEFAULT_ENGINE_OPTIONS, openEngine } from './open-engine';
 export { TARGET_MODULES } from './engine.types';
 export type {

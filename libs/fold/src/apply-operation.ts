@@ -3,6 +3,7 @@ import type { AdapterHandle, Datum, Engine, Loss } from '#hotbed/engine';
 import { datumsOf } from './datums';
 import type { EventReads } from './event-reads';
 import { outputDigest } from './output-digest';
+import { whileBusy } from './while-busy';
 
 /** An operation at its place: what OperationAccepted recorded. */
 export interface PlacedOperation {
@@ -96,7 +97,7 @@ async function compute(
 ): Promise<{ outputDigest: string | null; metrics: OperationMetrics }> {
   switch (operation.kind) {
     case 'forward_backward': {
-      const result = await engine.forwardBackward(adapter, engineLoss(operation.loss), datums ?? []);
+      const result = await whileBusy(() => engine.forwardBackward(adapter, engineLoss(operation.loss), datums ?? []));
       const metrics = { ...NO_METRICS, lossSum: finiteOrNull(result.lossSum), tokens: result.tokens };
       return { outputDigest: outputDigest(result.logprobs), metrics };
     }

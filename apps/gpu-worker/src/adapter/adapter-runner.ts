@@ -10,7 +10,7 @@ import {
   type PreparedOperation,
 } from '#hotbed/fold';
 import { DomainError, LeaseLost, type AdapterCheckpointed } from '#hotbed/contracts';
-import type { AdapterHandle, PolicyHandle } from '#hotbed/engine';
+import { EvictingEngine, type AdapterHandle, type PolicyHandle } from '#hotbed/engine';
 import { outcomeItem, type Writer } from './adapter-events';
 import type { AdapterTools } from './adapter-tools';
 import { CommitQueue } from './commit-queue';
@@ -110,9 +110,23 @@ export class AdapterRunner {
     this.wakeUp?.();
   }
 
-  /** Frees the adapter's memory; the next operation folds it again. Only while `idleMs` is not null. */
+  /**
+   * Frees the adapter's memory: into a snapshot where the engine keeps them, from which the next operation brings it
+   * back; else, or where it cannot be written, the next operation folds it again. Only while `idleMs` is not null.
+   */
   async evict(): Promise<void> {
-    if (this.idleMs(Date.now()) !== null) await this.dropHot();
+    const { engine, logger } = this.tools;
+    const { hot, adapterId } = this;
+    if (hot === null || this.idleMs(Date.now()) === null) return;
+    if (engine instanceof EvictingEngine) {
+      try {
+        await engine.evict(hot.handle);
+        return;
+      } catch (error) {
+        logger.warn({ err: error, adapterId }, 'no snapshot of an idle adapter; it will be folded again');
+      }
+    }
+    if (this.hot === hot && this.idleMs(Date.now()) !== null) await this.dropHot();
   }
 
   /**

@@ -9,32 +9,45 @@ export interface PolicyInUse {
 interface Entry {
   policy: Promise<PolicyHandle>;
   users: number;
+  /** 0 until it is made. */
+  bytes: number;
 }
 
 /**
  * The policy states kept ready to sample from, by adapter and by the operation that gave them their weights. Those not
- * in use leave in the order of their last use once there are more than `capacity`; what was left out is derived again.
+ * in use leave in the order of their last use once all together take more than `capacityBytes`; what was left out is
+ * derived again. Each counts with its A and B, also while a hot adapter still shares them.
  */
 export class PolicyStates {
   private readonly entries = new Map<string, Entry>();
 
   constructor(
-    private readonly engine: Pick<Engine, 'release'>,
-    private readonly capacity: number,
+    private readonly engine: Pick<Engine, 'release' | 'policyBytes'>,
+    private readonly capacityBytes: number,
   ) {}
 
   get size(): number {
     return this.entries.size;
   }
 
+  get bytes(): number {
+    let bytes = 0;
+    for (const entry of this.entries.values()) bytes += entry.bytes;
+    return bytes;
+  }
+
   /** The state kept under this key, else the one that `make` gives; concurrent callers share the making. */
   async use(adapterId: string, weightsIndex: bigint, make: () => Promise<PolicyHandle>): Promise<PolicyInUse> {
     const key = keyOf(adapterId, weightsIndex);
-    const entry = this.entries.get(key) ?? { policy: make(), users: 0 };
+    const entry = this.entries.get(key) ?? { policy: make(), users: 0, bytes: 0 };
     this.touch(key, entry);
     entry.users++;
     try {
       const policy = await entry.policy;
+      if (entry.bytes === 0) {
+        entry.bytes = this.engine.policyBytes(policy);
+        this.trim();
+      }
       let inUse = true;
       return {
         policy,
@@ -59,7 +72,7 @@ export class PolicyStates {
       this.touch(key, kept);
       return;
     }
-    this.touch(key, { policy: Promise.resolve(policy), users: 0 });
+    this.touch(key, { policy: Promise.resolve(policy), users: 0, bytes: this.engine.policyBytes(policy) });
     this.trim();
   }
 
@@ -99,9 +112,12 @@ export class PolicyStates {
   }
 
   private trim(): void {
+    let { bytes } = this;
     for (const [key, entry] of this.entries) {
-      if (this.entries.size <= this.capacity) return;
-      if (entry.users === 0) this.remove(key, entry);
+      if (bytes <= this.capacityBytes) return;
+      if (entry.users > 0) continue;
+      bytes -= entry.bytes;
+      this.remove(key, entry);
     }
   }
 

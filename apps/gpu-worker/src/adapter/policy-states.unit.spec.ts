@@ -3,9 +3,13 @@ import { PolicyStates } from './policy-states';
 
 const handle = (n: number): PolicyHandle => n as PolicyHandle;
 
+const BYTES = 100;
+
+/** Room for so many states of 100 bytes each. */
 function statesOf(capacity: number) {
   const released: number[] = [];
-  const states = new PolicyStates({ release: (policy) => void released.push(policy) }, capacity);
+  const engine = { release: (policy: PolicyHandle) => void released.push(policy), policyBytes: () => BYTES };
+  const states = new PolicyStates(engine, capacity * BYTES);
   return { states, released };
 }
 

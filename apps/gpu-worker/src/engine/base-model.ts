@@ -1,12 +1,27 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { mkdir, readFile, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { PayloadOf } from '#hotbed/contracts';
-import { openEngine, type Engine, type EngineOptions } from '#hotbed/engine';
+import { EvictingEngine, openEngine, type Engine, type EngineOptions } from '#hotbed/engine';
 
 /** Loads the base that this worker keeps hot. @throws EngineFault naming the file, field or tensor that is wrong. */
 export function loadBaseModel(options: EngineOptions): Promise<Engine> {
   return openEngine(options);
+}
+
+/**
+ * The same, and above `adapterMemoryBytes` idle adapters wait in snapshots until they are called.
+ * @param folder of this worker alone: what an earlier life of it left there is removed
+ */
+export async function loadEvictingBaseModel(
+  options: EngineOptions,
+  adapterMemoryBytes: number,
+  folder: string,
+): Promise<EvictingEngine> {
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const engine = await loadBaseModel(options);
+  return EvictingEngine.over(engine, { adapterMemoryBytes, folder });
 }
 
 export async function baseModelLoaded(

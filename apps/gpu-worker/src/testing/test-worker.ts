@@ -20,7 +20,7 @@ export async function startTestWorker(
       pollIntervalMs: 20,
       leaseTtlMs: 5000,
       adapterMemoryBytes: 1 << 30,
-      policyStates: 16,
+      policyMemoryBytes: 1 << 30,
       ...rest,
     },
     {

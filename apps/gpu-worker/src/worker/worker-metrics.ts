@@ -5,6 +5,7 @@ const GAUGES: Record<keyof ReturnType<Worker['counts']>, [name: string, help: st
   adapters: ['hotbed_worker_adapters', 'adapters leased by this worker'],
   openPrompts: ['hotbed_worker_open_prompts', 'prompts being sampled or waiting for their policy state'],
   policyStates: ['hotbed_worker_policy_states', 'policy states kept ready'],
+  policyBytes: ['hotbed_worker_policy_bytes', 'bytes of policy states kept ready, shared ones included'],
 };
 
 export function registerWorkerMetrics(worker: Worker, registry: Registry): void {

@@ -1,4 +1,6 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createHash } from 'node:crypto';
 import { resolve } from 'node:path';
 import {
@@ -11,7 +13,7 @@ import {
   type BlobRef,
   type Operation,
 } from '#hotbed/contracts';
-import { EngineFault, type Engine } from '#hotbed/engine';
+import { EngineFault, EvictingEngine, type Engine } from '#hotbed/engine';
 import { FileBlobStore, PgEventStore } from '#hotbed/event-store';
 import { withTestDatabase } from '#hotbed/event-store/testing';
 import { foldAdapter } from '#hotbed/fold';
@@ -221,7 +223,7 @@ describe('a worker whose adapters do not fit', () => {
   it('lets idle ones go and folds them again when they are needed', async () => {
     const script = aTrainingScript(9, 4, 4);
     const adapters = await Promise.all([1, 2, 3].map((seed) => log.createAdapter({ ...A_SPEC, seed: `${seed}` })));
-    await aWorker({ adapterMemoryBytes: 1, policyStates: 1 });
+    await aWorker({ adapterMemoryBytes: 1, policyMemoryBytes: 1 });
     for (const part of [script.slice(0, 6), script.slice(6)]) {
       for (const adapterId of adapters) await log.applied(adapterId, await log.accept(adapterId, part));
       await until(
@@ -232,6 +234,60 @@ describe('a worker whose adapters do not fit', () => {
     }
     for (const adapterId of adapters) {
       expect(await log.digests(adapterId)).toEqual(await derived(adapterId, BigInt(script.length)));
+    }
+  });
+});
+
+describe('a worker whose engine is busy', () => {
+  it('waits and tries again: operations and rollouts end as they would have, none of them failed', async () => {
+    const one = { samplingCalls: 1, samplingTokens: 1, trainingRows: 1, trainingMiB: 1 };
+    const busy = await openTinyBase({ limits: { total: one, perTenant: one } });
+    try {
+      const script = aTrainingScript(13, 3, 3);
+      const adapters = await Promise.all([1, 2, 3].map((seed) => log.createAdapter({ ...A_SPEC, seed: `${seed}` })));
+      workers.push(await startTestWorker(db, busy));
+      await Promise.all(adapters.map((adapterId) => log.accept(adapterId, script)));
+      const prompts = Array.from({ length: 12 }, (_, i) => [1, 5 + i]);
+      const requestId = await log.request(null, prompts);
+      for (const adapterId of adapters) await log.applied(adapterId, BigInt(script.length));
+      const answers = await log.answers(requestId, prompts.length);
+      expect(answers.map((answer) => answer.type)).toEqual(prompts.map(() => 'RolloutsCompleted'));
+      expect(busy.stats().busyRefusals).toBeGreaterThan(0);
+      for (const adapterId of adapters) {
+        expect(await log.eventsOfType(adapterId, 'OperationFailed')).toEqual([]);
+        expect(await log.digests(adapterId)).toEqual(await derived(adapterId, BigInt(script.length)));
+      }
+      const [tenant] = (await busy.tenants()).filter(({ adapters: count }) => count > 0);
+      expect(tenant).toMatchObject({ tenant: log.tenantId, adapters: 3 });
+    } finally {
+      for (const worker of workers.splice(0)) await worker.stop('test');
+      await busy.dispose();
+    }
+  });
+});
+
+describe('a worker whose idle adapters wait in snapshots', () => {
+  it('brings them back for the next operation, without folding, to the bytes that the log derives', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'hotbed-idle-'));
+    const evicting = await EvictingEngine.over(await openTinyBase(), { adapterMemoryBytes: 1, folder });
+    try {
+      const script = aTrainingScript(14, 4, 9);
+      const adapterId = await log.createAdapter(A_SPEC);
+      workers.push(await startTestWorker(db, evicting, { adapterMemoryBytes: 1, policyMemoryBytes: 1 }));
+      for (const part of [script.slice(0, 4), script.slice(4)]) {
+        await log.applied(adapterId, await log.accept(adapterId, part));
+        await until(
+          () => evicting.stats().adapters,
+          (count) => count === 0,
+          'the idle adapter has left',
+        );
+      }
+      expect(evicting.evictionStats().restores).toBeGreaterThan(0);
+      expect(await log.digests(adapterId)).toEqual(await derived(adapterId, BigInt(script.length)));
+    } finally {
+      for (const worker of workers.splice(0)) await worker.stop('test');
+      await evicting.dispose();
+      await rm(folder, { recursive: true });
     }
   });
 });
@@ -302,7 +358,7 @@ describe('a worker with rollout requests', () => {
   it('never replaces an old state by a newer one: derived again, it gives the same tokens', async () => {
     const script = aTrainingScript(22, 6, 3);
     const adapterId = await log.createAdapter(A_SPEC);
-    await aWorker({ policyStates: 1 });
+    await aWorker({ policyMemoryBytes: 1 });
     await log.applied(adapterId, await log.accept(adapterId, script.slice(0, 6)));
     const early = await log.answers(await log.request({ adapterId, opIndex: 6n }, PROMPTS), 3);
     await log.applied(adapterId, await log.accept(adapterId, script.slice(6)));

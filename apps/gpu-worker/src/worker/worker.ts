@@ -20,8 +20,8 @@ export interface WorkerOptions {
   leaseTtlMs: number;
   /** Above this many bytes of adapters in the engine, idle ones leave it. */
   adapterMemoryBytes: number;
-  /** Most policy states kept ready that nobody samples from at the moment. */
-  policyStates: number;
+  /** Above this many bytes of policy states those that nobody samples from leave, oldest first. */
+  policyMemoryBytes: number;
 }
 
 export interface WorkerParts {
@@ -77,7 +77,7 @@ export class Worker {
     private readonly parts: WorkerParts,
   ) {
     const { engine, events, failpoints, logger } = parts;
-    this.policies = new PolicyStates(engine, options.policyStates);
+    this.policies = new PolicyStates(engine, options.policyMemoryBytes);
     this.answerer = new RolloutAnswerer(engine, events, failpoints, logger, () => this.openTokenizer());
     this.scan = new Coalesced(() => this.scanWork(), SCAN_GAP_MS);
   }
@@ -120,9 +120,10 @@ export class Worker {
     return [...(this.scanProblem === null ? [] : [this.scanProblem]), ...this.session.adapters.alarms];
   }
 
-  counts(): { adapters: number; openPrompts: number; policyStates: number } {
+  counts(): { adapters: number; openPrompts: number; policyStates: number; policyBytes: number } {
     const { openPrompts } = this.answerer;
-    return { adapters: this.session?.adapters.count ?? 0, openPrompts, policyStates: this.policies.size };
+    const { size: policyStates, bytes: policyBytes } = this.policies;
+    return { adapters: this.session?.adapters.count ?? 0, openPrompts, policyStates, policyBytes };
   }
 
   /** Finishes or abandons what is at hand, gives the leases back, says so in the log. In bounded time. */
