@@ -20,12 +20,14 @@ import { foldAdapter } from '#hotbed/fold';
 import {
   A_SPEC,
   CHECKPOINT,
+  EVERY_LOSS,
   Random,
   STEP,
   aDemonstration,
   aTrainingScript,
   openTinyBase,
   supervised,
+  underLoss,
 } from '#hotbed/fold/testing';
 import { openModelFolder } from '#hotbed/models';
 import { SAMPLING, ScriptedLog, ofType, until } from '../testing/scripted-log';
@@ -85,6 +87,21 @@ describe('a worker with accepted operations', () => {
     await aWorker();
     for (const operation of script) await log.applied(adapterId, await log.accept(adapterId, [operation]));
     expect(await log.digests(adapterId)).toEqual(await derived(adapterId, BigInt(script.length)));
+  });
+
+  it('applies every loss, several targets per position and an adapter on the head', async () => {
+    const random = new Random(9);
+    const operations = EVERY_LOSS.flatMap((loss) => [underLoss(random, loss, loss.name === 'gspo' ? 1 : 2), STEP]);
+    const adapterId = await log.createAdapter({ ...A_SPEC, targets: ['v', 'lm_head'] });
+    const last = await log.accept(adapterId, [...operations, CHECKPOINT]);
+    await aWorker();
+    await log.applied(adapterId, last);
+    expect(await log.digests(adapterId)).toEqual(await derived(adapterId, last));
+    const applied = await log.eventsOfType(adapterId, 'OperationApplied');
+    expect(applied).toHaveLength(operations.length + 1);
+    const [version] = await log.eventsOfType(adapterId, 'AdapterCheckpointed');
+    const weights = await db.blobs.get(log.tenantId, version!.payload.weightsFile.digest);
+    expect(weights.toString('latin1')).toContain('base_model.model.lm_head.lora_A.weight');
   });
 
   it('makes versions whose files are complete and match their digests', async () => {
