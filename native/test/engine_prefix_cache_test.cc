@@ -307,7 +307,10 @@ struct Bench {
   Sampler sampler;
 };
 
-std::vector<SampleResult> RunPreempted(size_t pages, int rows, unsigned chaos, EngineStats* stats) {
+// With `chaos` pages are taken away at random; with `cancels` calls are, too, whose result then is
+// empty.
+std::vector<SampleResult> RunPreempted(size_t pages, int rows, unsigned chaos, EngineStats* stats,
+                                       bool cancels = false) {
   Bench bench(QwenBase(), pages, rows);
   Inputs inputs(26);
   std::vector<std::shared_ptr<const AdapterWeights>> policies = {nullptr};
@@ -327,7 +330,11 @@ std::vector<SampleResult> RunPreempted(size_t pages, int rows, unsigned chaos, E
     call->weights = policies[*requests[i].policy];
     call->request = requests[i];
     call->done = [&results, &done, i](Result<SampleResult> result) {
-      results[i] = std::move(result.value());
+      if (result.ok()) {
+        results[i] = std::move(result.value());
+      } else {
+        CHECK(result.fault().code == FaultCode::kCancelled);
+      }
       ++done;
     };
     bench.sampler.Submit(std::move(call));
@@ -336,6 +343,9 @@ std::vector<SampleResult> RunPreempted(size_t pages, int rows, unsigned chaos, E
   while (bench.sampler.has_work()) {
     bench.sampler.Step(0);
     while (chaos != 0 && dice.Int(0, 5) == 0) bench.sampler.PreemptLatest();
+    if (cancels && dice.Int(0, 9) == 0) {
+      bench.sampler.Cancel(static_cast<RequestId>(dice.Int(1, static_cast<int>(requests.size()))));
+    }
   }
   CHECK_EQ(done, requests.size());
   CHECK_EQ(bench.sampler.used_pages(), size_t{0});
@@ -354,6 +364,24 @@ TEST(preemption_changes_no_result) {
       for (size_t i = 0; i < expected.size(); ++i) SameEverything(actual[i], expected[i]);
     }
   }
+}
+
+TEST(preemption_beside_cancelled_calls_leaves_nothing_behind) {
+  EngineStats stats;
+  const std::vector<SampleResult> expected = RunPreempted(400, 64, 0, &stats);
+  size_t kept = 0, cancelled = 0;
+  for (unsigned chaos = 1; chaos <= 12; ++chaos) {
+    const std::vector<SampleResult> actual = RunPreempted(4 + 3 * chaos, 48, chaos, &stats, true);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (actual[i].sequences.empty()) {
+        ++cancelled;
+        continue;
+      }
+      SameEverything(actual[i], expected[i]);
+      ++kept;
+    }
+  }
+  CHECK(kept > 12 && cancelled > 12);
 }
 
 // Sequences that outgrow the pages together: later ones give way, all end.
