@@ -285,7 +285,7 @@ export async function measureAdapter(bench: Bench, deadline: number): Promise<Ad
       firstTokenMs: middle((sample) => sample.firstTokenMs),
       publishMs: middle((sample) => sample.publishMs),
       restoreMs: middle((sample) => sample.restoreMs),
-      bytes: await residentBytes(bench, rank),
+      bytes: await trainedBytes(bench, rank),
       bytesByFormula: adapterBytes(model.shape, rank),
       writeMs: middle((sample) => sample.writeMs),
       publishRatio: middle((sample) => sample.publishMs / sample.writeMs),
@@ -307,23 +307,13 @@ function writeAndHash(path: string, bytes: Buffer): number {
   return performance.now() - start;
 }
 
-const KEPT_ADAPTERS = 16;
-
-/** Growth of the process per adapter that has trained and is at rest; the first ones pay for what all share. */
-async function residentBytes({ engine, model, seed }: Bench, rank: number): Promise<number> {
+/** What the engine holds for an adapter that has trained and is at rest. */
+async function trainedBytes({ engine, model, seed }: Bench, rank: number): Promise<number> {
   const random = new Random(seed);
-  const trained = async (count: number) => {
-    const adapters = await createAdapters(engine, count, rank);
-    for (const adapter of adapters) {
-      await engine.forwardBackward(adapter, CROSS_ENTROPY, [sequence(random, 4, model.shape.vocabulary)]);
-      await engine.optimStep(adapter, ADAM);
-    }
-    return adapters;
-  };
-  const first = await trained(2);
-  const before = process.memoryUsage.rss();
-  const others = await trained(KEPT_ADAPTERS);
-  const bytes = (process.memoryUsage.rss() - before) / KEPT_ADAPTERS;
-  await Promise.all([...first, ...others].map((adapter) => engine.dropAdapter(adapter)));
-  return Math.round(bytes);
+  const adapter = await engine.createAdapter(adapterSpec(rank, 1));
+  await engine.forwardBackward(adapter, CROSS_ENTROPY, [sequence(random, 4, model.shape.vocabulary)]);
+  await engine.optimStep(adapter, ADAM);
+  const memory = await engine.adapterMemory(adapter);
+  await engine.dropAdapter(adapter);
+  return memory.stateBytes + memory.inFlightBytes + memory.policyBytes + memory.packedBytes;
 }

@@ -28,11 +28,12 @@ AdapterFile Write(const std::string& path, const std::vector<std::string_view>& 
   Sha256 hash;
   AdapterFile file;
   file.path = path;
-  for (const std::string_view part : parts) {
-    hash.Update(part);
-    file.bytes += part.size();
-  }
-  ReplaceFile(path, parts);
+  ReplaceFile(path, parts, [&] {
+    for (const std::string_view part : parts) {
+      hash.Update(part);
+      file.bytes += part.size();
+    }
+  });
   file.digest = ToHex(hash.Finish());
   return file;
 }

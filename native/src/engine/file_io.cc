@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -35,16 +36,37 @@ class TemporaryFile {
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  void Write(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
+  // All parts, many in one call: an adapter has hundreds of small tensors.
+  void Write(const std::vector<std::string_view>& parts) {
+    constexpr size_t kMostParts = 512;  // below IOV_MAX
+    std::vector<iovec> vectors;
+    size_t next = 0, skipped = 0;  // bytes of parts[next] that are written already
+    while (next < parts.size()) {
+      vectors.clear();
+      for (size_t i = next; i < parts.size() && vectors.size() < kMostParts; ++i) {
+        const std::string_view part = parts[i].substr(i == next ? skipped : 0);
+        vectors.push_back({const_cast<char*>(part.data()), part.size()});
+      }
+      const ssize_t written = writev(descriptor_, vectors.data(), static_cast<int>(vectors.size()));
       if (written < 0) {
         if (errno == EINTR) continue;
         throw EngineFault(FaultCode::kIo, path_ + ": cannot write: " + ErrorText());
       }
-      bytes.remove_prefix(static_cast<size_t>(written));
+      for (size_t left = static_cast<size_t>(written); next < parts.size();) {
+        const size_t rest = parts[next].size() - skipped;
+        if (left < rest) {
+          skipped += left;
+          break;
+        }
+        left -= rest;
+        skipped = 0;
+        ++next;
+      }
     }
   }
+
+  // The disk may begin; MoveTo waits for it.
+  void BeginSync() { sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE); }
 
   void MoveTo(const std::string& target) {
     if (fsync(descriptor_) != 0) {
@@ -133,9 +155,14 @@ std::string ReadTextFile(const std::string& path, uint64_t most_bytes) {
   return text;
 }
 
-void ReplaceFile(const std::string& path, const std::vector<std::string_view>& parts) {
+void ReplaceFile(const std::string& path, const std::vector<std::string_view>& parts,
+                 const std::function<void()>& meanwhile) {
   TemporaryFile temporary(path);
-  for (const std::string_view part : parts) temporary.Write(part);
+  temporary.Write(parts);
+  if (meanwhile) {
+    temporary.BeginSync();
+    meanwhile();
+  }
   temporary.MoveTo(path);
   SyncFolderOf(path);
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ std::string ReadTextFile(const std::string& path, uint64_t most_bytes);
 // Writes the parts one after another to a temporary name beside `path`, fsyncs, renames, fsyncs the
 // folder: after a crash at any point `path` holds the old bytes or the new ones, whole. Throws
 // EngineFault kIo (disk full, quota, ...) and leaves nothing behind.
-void ReplaceFile(const std::string& path, const std::vector<std::string_view>& parts);
+void ReplaceFile(const std::string& path, const std::vector<std::string_view>& parts,
+                 const std::function<void()>& meanwhile = nullptr);
 
 }  // namespace hotbed

@@ -288,11 +288,12 @@ void loraInit(ThreadPool& pool, const LoraInitArgs& args) {
   constexpr size_t kChunk = 4096;
   pool.forEach(divideUp(size, kChunk), [&](size_t chunk, size_t) {
     const size_t end = minSize((chunk + 1) * kChunk, size);
-    for (size_t element = chunk * kChunk; element < end; element += 4) {
-      uint32_t c[4] = {static_cast<uint32_t>(element >> 2), args.layer, args.moduleId, kDomainInit};
-      philox1(args.seed, c);
-      for (size_t w = 0; w < 4 && element + w < end; ++w) {
-        args.a[element + w] = (2.0f * uniformOf(c[w]) - 1.0f) / root;
+    for (size_t element = chunk * kChunk; element < end; element += 64) {
+      uint32_t words[64];
+      philox16(args.seed, static_cast<uint32_t>(element >> 2), args.layer, args.moduleId,
+               kDomainInit, words);
+      for (size_t w = 0; w < 64 && element + w < end; ++w) {
+        args.a[element + w] = (2.0f * uniformOf(words[w]) - 1.0f) / root;
       }
     }
   });
