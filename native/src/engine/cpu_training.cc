@@ -11,6 +11,7 @@
 
 #include "engine/cpu_buffers.h"
 #include "engine/cpu_executor.h"
+#include "engine/flops.h"
 
 namespace hotbed {
 
@@ -30,12 +31,9 @@ size_t PageCount(const TrainingPlan& plan, const TrainingDatum& datum) {
 }
 
 // Of one row through one layer in one direction; attention and adapters are left out.
-double LayerFlops(const ModelConfig& config) {
-  const double d = config.hidden_size;
-  return 2 * d * (2.0 * config.q_size() + 2.0 * config.kv_size() + 3.0 * config.intermediate_size);
-}
+double LayerFlops(const ModelConfig& config) { return FlopsModel(config).layer(); }
 
-double HeadFlops(const ModelConfig& config) { return 2.0 * config.hidden_size * config.vocab_size; }
+double HeadFlops(const ModelConfig& config) { return FlopsModel(config).head(); }
 
 }  // namespace
 
