@@ -42,6 +42,7 @@ class CpuExecutor : public Executor {
 
  private:
   struct SamplingBuffers;
+  struct SamplingHeadStep;
   struct TrainingPass;
 
   // The weights' transposes, made when first needed.
@@ -61,7 +62,7 @@ class CpuExecutor : public Executor {
   void LayOutHead(TrainingPass* pass);
   void LayOutMemory(TrainingPass* pass);
   void LayOutPages(TrainingPass* pass);
-  // Each runs one slice of the pass and returns about how many FLOPs it took.
+  // Runs one slice of the pass and returns about how many FLOPs it took.
   double TrainingSlice(TrainingPass* pass);
   size_t HeadSliceStride() const;
   size_t HeadSliceFloats() const;
@@ -72,9 +73,15 @@ class CpuExecutor : public Executor {
   void ScoreTargets(TrainingPass* pass, size_t begin, size_t count);
   void ComputeLosses(TrainingPass* pass, size_t begin, size_t end);
   void HeadGradient(TrainingPass* pass, size_t begin, size_t count);
-  // Hidden states after the last layer -> logits of plan.draws and plan.logits_rows, log-probs of
-  // plan.scores.
+  // Hidden states after the last layer [rows, d] -> everything that the plan asks for.
   void SamplingHead(const SamplingPlan& plan, const float* x, SamplingOutput* output);
+  void ListHeadRows(const SamplingPlan& plan);
+  void RunHead(const SamplingPlan& plan, const size_t* rows, size_t count, SamplingHeadStep* step);
+  void HeadWithLogits(const SamplingPlan& plan, size_t begin, size_t count, SamplingHeadStep* step,
+                      SamplingOutput* output);
+  void TakeRow(const SamplingPlan& plan, size_t row, const float* logits, float lse,
+               SamplingHeadStep* step, SamplingOutput* output);
+  void HeadOfScores(const SamplingPlan& plan, SamplingHeadStep* step, SamplingOutput* output);
   // Adapters of the head over the given ascending rows of the plan.
   const std::vector<kernels::HeadLora>& SamplingHeadLora(const SamplingPlan& plan,
                                                          const size_t* rows, size_t count);
