@@ -627,6 +627,7 @@ describe('life of an engine', () => {
     (async () => {
       const engine = await addon.open(options);
       const busy = () => { for (let i = 0; i < 8; i++) engine.sample(request).result.catch(() => undefined); };
+      const forever = () => engine.sample(request).result.then(forever, () => undefined);
       ${body}
     })();`;
   const runScript = (body: string) => {
@@ -650,7 +651,7 @@ describe('life of an engine', () => {
     const [first, second, third] = await Promise.all([
       outcome(`${post}((await engine.logits(null, Int32Array.of(1, 2)))[0]); await engine.dispose();`),
       outcome(`${post}((await engine.logits(null, Int32Array.of(1, 2)))[0]);`),
-      outcome(`busy(); ${post}('busy');`),
+      outcome(`busy(); void forever(); ${post}('busy');`),
     ]);
     const logits = await engine.logits(null, Int32Array.of(1, 2));
     expect(first).toEqual({ message: logits[0], code: 0 });
