@@ -144,7 +144,11 @@ TEST(memory_is_flat_over_10000_create_and_drop_SkyRL_844_vllm_54839_42207) {
   for (int i = 0; i < 10000; ++i) round(i);
   CHECK_EQ(allocatedBytes(), allocated);
   const double drift = ResidentBytes() / resident - 1;
+#ifndef __SANITIZE_ADDRESS__  // it keeps freed memory back on purpose
   CHECK_MESSAGE(drift < 0.01, "resident set grew by " << drift * 100 << " %");
+#else
+  (void)drift;
+#endif
   const EngineStats stats = engine.raw().stats();
   CHECK_EQ(stats.adapters, uint64_t{1});
   CHECK_EQ(stats.policies, uint64_t{0});

@@ -333,7 +333,7 @@ describe('flash-attention#2244: the "deterministic" backward is not', () => {
     } finally {
       await threaded.dispose();
     }
-  });
+  }, 60_000);
 });
 
 describe('SkyRL#1870, AReaL#421: sampler and trainer disagree, or train on stale weights unnoticed', () => {
