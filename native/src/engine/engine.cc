@@ -472,8 +472,6 @@ class Engine::Impl {
     stats_.active_sequences = sampler_->active_sequences();
     stats_.kv_bytes = sampler_->used_pages() * executor_->page_bytes();
     stats_.adapters = trainer_->adapters();
-    stats_.prefix_pages = sampler_->cache().blocks();
-    stats_.prefix_evictions = sampler_->cache().evictions();
     stats_.overdue_services = shares_.overdue();
     stats_.kv_allocated_bytes = executor_->kv_allocated_bytes();
     stats_.scratch_bytes = executor_->scratch_bytes();
@@ -487,6 +485,9 @@ class Engine::Impl {
       stats_.adapter_bytes =
           memory.state_bytes + memory.in_flight_bytes + memory.policy_bytes + memory.packed_bytes;
     }
+    // After what nobody can ask for again is gone.
+    stats_.prefix_pages = sampler_->cache().blocks();
+    stats_.prefix_evictions = sampler_->cache().evictions();
     std::lock_guard<std::mutex> lock(mutex_);
     published_stats_ = stats_;
   }
