@@ -105,11 +105,19 @@ interface Timed {
   machine: MachineSample;
 }
 
-const timed = (bench: Bench, name: string, work: () => Promise<unknown>): BenchCase<Timed> => ({
+/** @param after follows the work and is not measured */
+const timed = (
+  bench: Bench,
+  name: string,
+  work: () => Promise<unknown>,
+  after: () => Promise<unknown> = () => Promise.resolve(),
+): BenchCase<Timed> => ({
   name,
   run: async () => {
     const machine = medianMachine([await bench.machine.machine(), await bench.machine.machine()]);
-    return { seconds: await secondsOf(work), machine };
+    const seconds = await secondsOf(work);
+    await after();
+    return { seconds, machine };
   },
 });
 
@@ -168,7 +176,7 @@ export interface TrainingKind {
   tokens: number;
 }
 
-/** One forward_backward call per adapter, all at once; no optimizer step. */
+/** One forward_backward call per adapter, all at once; the optimizer step that follows is not measured. */
 export async function measureTraining(bench: Bench, kinds: TrainingKind[], deadline: number): Promise<TrainingRow[]> {
   const { engine, model } = bench;
   const rank = 8;
@@ -178,13 +186,15 @@ export async function measureTraining(bench: Bench, kinds: TrainingKind[], deadl
     const using = adapters.slice(0, kind.adapters);
     const datums = random.list(kind.sequences, () => sequence(random, kind.tokens, model.shape.vocabulary));
     const each = kind.sequences / kind.adapters;
-    return timed(bench, `training ${kind.adapters} adapters, ${kind.sequences} x ${kind.tokens}`, () =>
+    const train = () =>
       Promise.all(
         using.map((adapter, i) =>
           engine.forwardBackward(adapter, CROSS_ENTROPY, datums.slice(i * each, (i + 1) * each)),
         ),
-      ),
-    );
+      );
+    // The gradient begins at zero, as in a run that steps after each batch.
+    const step = () => Promise.all(using.map((adapter) => engine.optimStep(adapter, ADAM)));
+    return timed(bench, `training ${kind.adapters} adapters, ${kind.sequences} x ${kind.tokens}`, train, step);
   });
   const { samples, leftOut } = await interleave(cases, bench.rounds, deadline);
   bench.leftOut.push(...leftOut);
@@ -211,8 +221,14 @@ export async function measureGrouped(
   const adapter = await engine.createAdapter(adapterSpec(rank, 1));
   const together = group(random, rows, model.shape.vocabulary);
   const apart = ungrouped(together);
-  const train = (datums: Datum[]) => () => engine.forwardBackward(adapter, IMPORTANCE_SAMPLING, datums);
-  const cases = [timed(bench, 'grouped', train([together])), timed(bench, 'ungrouped', train(apart))];
+  const train = (name: string, datums: Datum[]) =>
+    timed(
+      bench,
+      name,
+      () => engine.forwardBackward(adapter, IMPORTANCE_SAMPLING, datums),
+      () => engine.optimStep(adapter, ADAM),
+    );
+  const cases = [train('grouped', [together]), train('ungrouped', apart)];
   const { samples, leftOut } = await interleave(cases, bench.rounds, deadline);
   bench.leftOut.push(...leftOut);
   await engine.dropAdapter(adapter);

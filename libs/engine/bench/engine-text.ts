@@ -5,29 +5,35 @@ const cell = (value: number | string, width: number): string => String(value).pa
 const ms = (value: number): string => `${value.toFixed(1)} ms`;
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(2)} MB`;
 
+/** A table under its head; nothing where nothing was measured. */
+const section = (head: string, rows: string[]): string[] => (rows.length === 0 ? [] : ['', head, ...rows]);
+
 /** The report for people: each figure beside the ceiling that it is measured against. */
 export function engineText(report: EngineReport): string {
   const { machine, adapter, grouped } = report;
   const lines = [
     `${report.model}; ${report.kernels}, ${report.threads} threads`,
     `ceilings: ${machine.fmaGflops} GFLOP/s fp32 multiply-add, ${machine.bf16Gflops ?? 'no'} GFLOP/s bf16 dots, ${machine.readGBs} GB/s read`,
-    '',
-    'linear        rows    dIn    dOut   GFLOP/s  of peak (the lower of FMA and read)  of read',
-    ...report.linear.map(
-      (row) =>
-        `  ${row.numerics.padEnd(8)} ${cell(row.rows, 7)} ${cell(row.dIn, 6)} ${cell(row.dOut, 7)} ${cell(row.gflops, 9)} ${percent(row.ofPeak)} ${percent(row.ofRead).padStart(37)}`,
+    ...section(
+      'linear        rows    dIn    dOut   GFLOP/s  of peak (the lower of FMA and read)  of read',
+      report.linear.map(
+        (row) =>
+          `  ${row.numerics.padEnd(8)} ${cell(row.rows, 7)} ${cell(row.dIn, 6)} ${cell(row.dOut, 7)} ${cell(row.gflops, 9)} ${percent(row.ofPeak)} ${percent(row.ofRead).padStart(37)}`,
+      ),
     ),
-    '',
-    'decode        rows  adapters  tokens/s  of ceiling',
-    ...report.decode.map(
-      (row) =>
-        `  ${row.numerics.padEnd(8)} ${cell(row.rows, 7)} ${cell(row.adapters, 9)} ${cell(row.tokensPerS, 9)} ${percent(row.ofCeiling)}`,
+    ...section(
+      'decode        rows  adapters  tokens/s  of ceiling',
+      report.decode.map(
+        (row) =>
+          `  ${row.numerics.padEnd(8)} ${cell(row.rows, 7)} ${cell(row.adapters, 9)} ${cell(row.tokensPerS, 9)} ${percent(row.ofCeiling)}`,
+      ),
     ),
-    '',
-    'training  adapters  rank  sequences  tokens/s  of ceiling',
-    ...report.training.map(
-      (row) =>
-        `  ${row.numerics.padEnd(8)} ${cell(row.adapters, 7)} ${cell(row.rank, 5)} ${cell(`${row.sequences} x ${row.tokens}`, 10)} ${cell(row.tokensPerS, 9)} ${percent(row.ofCeiling)}`,
+    ...section(
+      'training  adapters  rank  sequences  tokens/s  of ceiling',
+      report.training.map(
+        (row) =>
+          `  ${row.numerics.padEnd(8)} ${cell(row.adapters, 7)} ${cell(row.rank, 5)} ${cell(`${row.sequences} x ${row.tokens}`, 10)} ${cell(row.tokensPerS, 9)} ${percent(row.ofCeiling)}`,
+      ),
     ),
     '',
   ];
