@@ -74,8 +74,8 @@ const engineConfigShape = {
   HOTBED_BASE_MODEL: z.string().min(1),
   HOTBED_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
   HOTBED_ENGINE_THREADS: integerVariable(1, 1024).optional(),
-  HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(256),
-  HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(1024),
+  HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(DEFAULT_ENGINE_OPTIONS.kvCacheMiB),
+  HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(DEFAULT_ENGINE_OPTIONS.activationBudgetMiB),
   HOTBED_DECODE_FLOOR: partVariable.default(DEFAULT_ENGINE_OPTIONS.scheduling.decodeFloor),
   HOTBED_TRAINING_FLOOR: partVariable.default(DEFAULT_ENGINE_OPTIONS.scheduling.trainingFloor),
   HOTBED_MAX_WAIT_GFLOP: integerVariable(1, 1_000_000_000).default(DEFAULT_ENGINE_OPTIONS.scheduling.maxWaitGflop),
@@ -136,10 +136,10 @@ function toEngineOptions(values: EngineValues): EngineOptions {
     threads: values.HOTBED_ENGINE_THREADS ?? null,
     kvCacheMiB: values.HOTBED_KV_CACHE_MIB,
     activationBudgetMiB: values.HOTBED_ENGINE_ACTIVATION_MIB,
-    // Decode of every adapter shares one weight read with a prefill chunk; a training pass of 2,048 rows already
+    // Decode of every adapter shares one weight read with a prefill chunk; a training pass of so many rows already
     // runs at the linear kernels' full speed.
-    maxStepRows: 256,
-    maxTrainRows: 2048,
+    maxStepRows: DEFAULT_ENGINE_OPTIONS.maxStepRows,
+    maxTrainRows: DEFAULT_ENGINE_OPTIONS.maxTrainRows,
     scheduling: {
       decodeFloor: values.HOTBED_DECODE_FLOOR,
       trainingFloor: values.HOTBED_TRAINING_FLOOR,

@@ -17,7 +17,7 @@ export interface MachineBench {
   }): Promise<LinearSample[]>;
 }
 
-/** Far beyond any cache of the machines that we know. */
+/** Far beyond any cache. */
 const READ_MIB = 512;
 
 export function openMachineBench(kernels: KernelPath | null, readMiB = READ_MIB): MachineBench {

@@ -14,7 +14,7 @@ import { QUICK_SHAPE, SMOLLM2_135M, type SpeedModel, speedModel } from './speed-
 import { ADAM, CROSS_ENTROPY, IMPORTANCE_SAMPLING, adapterSpec, randomTokens, ungrouped } from './workload';
 
 // npm run -s bench:peers -- --python <interpreter> [--peers torch-peft,llama-cpp] [--model <folder>] [--rounds N] [--budget-s N] [--json] [--quick]
-// The same work by us, by torch + PEFT (training) and by llama.cpp (decoding), alternating in one run.
+// The same work by this engine, by torch + PEFT (training) and by llama.cpp (decoding), alternating in one run.
 
 export const PEER_OPTIONS = {
   ...COMMON_OPTIONS,

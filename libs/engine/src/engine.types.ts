@@ -35,13 +35,16 @@ export interface EngineOptions {
   kernels: KernelPath | null;
   /** Threads of the pool; null = number of physical cores the process may use. */
   threads: number | null;
-  /** Room for key/value pages of sampling sequences, MiB. */
+  /** Room for key/value pages of sampling sequences, those that the prefix cache keeps included, MiB. */
   kvCacheMiB: number;
-  /** Above this many MiB of training activations only layer inputs are kept and the rest is recomputed (same bits). */
+  /**
+   * Room for training activations, MiB. Passes are cut to the rows that fit, unless those are too few to keep the kernels
+   * busy; then, and for a larger datum, only layer inputs are kept and the rest is computed again (same bits).
+   */
   activationBudgetMiB: number;
   /** Most rows (decode tokens plus prefill tokens) of one sampling step. */
   maxStepRows: number;
-  /** Most rows of one training pass; a datum larger than this runs in a pass of its own. */
+  /** Most rows of one training pass (see activationBudgetMiB); a datum larger than this runs in a pass of its own. */
   maxTrainRows: number;
   scheduling: SchedulingOptions;
   limits: AdmissionLimits;
@@ -69,7 +72,7 @@ export interface PendingLimits {
 
 /**
  * Above a limit a call is refused with `busy`, naming the limit and what is pending, and nothing else changes. A call
- * larger than a limit is taken while nothing else is pending.
+ * larger than a limit is taken while nothing of that measure is pending (of its tenant, or in all): else it never could be.
  */
 export interface AdmissionLimits {
   total: PendingLimits;
@@ -308,7 +311,9 @@ export interface EngineStats {
   /** Distinct adapters summed over training passes. */
   trainPassAdapters: number;
   tokensSampled: number;
+  /** Rows of prompts, and of texts computed again. */
   tokensPrefilled: number;
+  /** Rows of passes with a gradient, shared ones included. */
   tokensTrained: number;
   adapters: number;
   policies: number;
@@ -396,13 +401,18 @@ export interface Engine {
    * absent = nobody in particular. @throws EngineFault `invalid_argument` naming the field.
    */
   createAdapter(spec: AdapterSpec, tenant?: string | null): Promise<AdapterHandle>;
+  /** @throws EngineFault `invalid_argument` for an unknown handle, like every method that takes one. */
   specOf(adapter: AdapterHandle): AdapterSpec;
   /** Pending work of the adapter is rejected with `cancelled`; pinned policies stay valid. */
   dropAdapter(adapter: AdapterHandle): Promise<void>;
   /** Immutable copy of A and B as of all calls made on the adapter before this one. Copy-on-write: cheap. */
   pin(adapter: AdapterHandle): Promise<PolicyHandle>;
+  /** Unknown handles are ignored. Running samples keep what they pinned. */
   release(policy: PolicyHandle): void;
-  /** Continuous batching: rows of any policies share steps. */
+  /**
+   * Continuous batching: rows of any policies share steps. @throws EngineFault `out_of_memory` when one sequence does not
+   * fit into kvCacheMiB, `not_finite`, and, like the training calls below, `busy` (see AdmissionLimits).
+   */
   sample(request: SampleRequest, options?: SampleOptions): Promise<SampleResult>;
   /** Log-probs and loss only; `adapter` null = base, for which `tenant` pays. Does not change state. */
   forward(
@@ -411,13 +421,13 @@ export interface Engine {
     datums: readonly Datum[],
     tenant?: string | null,
   ): Promise<ForwardBackwardResult>;
-  /** Adds this call's gradient to the adapter's. */
+  /** Adds this call's gradient to the adapter's. @throws EngineFault `not_finite` (gradient as before). */
   forwardBackward(adapter: AdapterHandle, loss: Loss, datums: readonly Datum[]): Promise<ForwardBackwardResult>;
   /** AdamW on the accumulated gradient, then gradient = 0. @throws EngineFault `not_finite` (state unchanged). */
   optimStep(adapter: AdapterHandle, params: AdamParams): Promise<OptimStepResult>;
-  /** SHA-256 hex of the whole training state at `opIndex` (decimal string), see the digest rule. */
+  /** SHA-256 hex of the whole training state at `opIndex` (decimal string); native/src/engine/state_digest.h has the rule. */
   stateDigest(adapter: AdapterHandle, opIndex: string): Promise<string>;
-  /** SHA-256 hex of the canonical safetensors of A and B (policy or live adapter). */
+  /** SHA-256 hex of the canonical safetensors of A and B. */
   weightsDigest(policy: PolicyHandle): Promise<string>;
   /** Whole training state (A, B, m, v, gradient, step, spec) to a file: temporary name, fsync, rename, fsync folder. */
   snapshot(adapter: AdapterHandle, opIndex: string, path: string): Promise<AdapterFile>;
@@ -444,6 +454,7 @@ export interface Engine {
   setTenantWeight(tenant: string, weight: number): void;
   /** Every tenant seen, as of the end of the running step. */
   tenants(): Promise<TenantStats[]>;
+  /** As of the end of the running step. */
   adapterMemory(adapter: AdapterHandle): Promise<AdapterMemory>;
   /** Bytes of a policy's A and B, whoever else holds them. */
   policyBytes(policy: PolicyHandle): number;

@@ -1,12 +1,12 @@
 // The state of one LoRA adapter: spec, tensors in one fixed order, step. Plain data; the engine
 // thread owns live ones.
 //
-// 1. Tensors stand in N8's order (layer; q, k, v, o, gate, up, down; A, then B) in flat buffers
-// with one common
-//    layout, so weights, moments and gradient of a tensor are found at the same offset.
+// 1. Tensors stand in N8's order (layer; q, k, v, o, gate, up, down; A, then B; after the last
+// layer lm_head) in flat buffers with one common layout, so weights, moments and gradient of a
+// tensor are found at the same offset.
 // 2. A published weight buffer (`shared_ptr<const ...>`) is immutable for life; an optimizer step
-// writes into a fresh
-//    one while anybody else still holds the old one (copy-on-write), and in place when nobody does.
+// writes into a fresh one while anybody else still holds the old one (copy-on-write), and in place
+// when nobody does.
 // 3. A is [rank][d_in], B is [d_out][rank], both row-major fp32: PEFT's layout.
 #ifndef HOTBED_ENGINE_ADAPTER_STATE_H_
 #define HOTBED_ENGINE_ADAPTER_STATE_H_

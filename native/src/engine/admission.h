@@ -1,5 +1,6 @@
 // How much work may wait in the engine, per tenant and in all: refuses rather than stalls. Decides
-// only; the caller guards it.
+// only; the caller guards it. (What is let in here gets key/value pages by sampler_admission.cc, or
+// waits in the trainer's queues.)
 //
 // 1. A call counts from its acceptance to its end, whatever ends it.
 // 2. A call that would pass a limit is refused with the limit's name and what is pending; nothing

@@ -38,8 +38,8 @@ double HeadFlops(const ModelConfig& config) { return FlopsModel(config).head(); 
 }  // namespace
 
 // Fills pass.pages with one page table after another (per datum: shared rows, then each branch),
-// and the rows' writes, attention spans and backward runs with pointers into it. `block` holds the
-// pages themselves.
+// and the rows' writes, attention spans and backward runs with pointers into it. `page_block` holds
+// the pages themselves.
 void CpuExecutor::LayOutPages(TrainingPass* pass) {
   TrainingPass& buffers = *pass;
   const TrainingPlan& plan = *pass->plan;

@@ -2,15 +2,13 @@
 // with mixed passes.
 //
 // 1. Every value returned is a function of (base, numerics id, adapter state, the call's own
-// arguments), never of what
-//    else is running, of arrival order, threads, chunk sizes or kernel path.
+// arguments), never of what else is running, of arrival order, threads, chunk sizes or kernel path.
 // 2. Calls on one adapter apply in the order in which they were made; calls on different adapters
 // interleave freely.
 // 3. A rejected call leaves the adapter exactly as it was before the call.
 // 4. Submission never blocks and may come from any thread. A callback runs exactly once, on the
-// engine thread (or, when
-//    the arguments are refused at the door or the engine is stopped, on the caller's), and must not
-//    block.
+// engine thread (or, when the arguments are refused at the door or the engine is stopped, on the
+// caller's), and must not block.
 // 5. Structs and their order mirror the JS contract; absent = nullopt (there: null).
 #ifndef HOTBED_ENGINE_ENGINE_H_
 #define HOTBED_ENGINE_ENGINE_H_
@@ -34,10 +32,12 @@ struct EngineOptions {
   // "scalar" | "avx2" | "avx512"; absent = the best this CPU offers.
   std::optional<std::string> kernels;
   std::optional<int> threads;  // absent = physical cores that the process may use
-  int kv_cache_mib = 256;
+  int kv_cache_mib = 256;      // room for key/value pages, those of the prefix cache included
+  // Room for training activations: passes are cut to the rows that fit, unless those are too few to
+  // keep the kernels busy; then, and for a larger datum, layers are computed twice (N14).
   int activation_budget_mib = 1024;
-  int max_step_rows = 256;
-  int max_train_rows = 2048;
+  int max_step_rows = 256;    // decode and prefill rows of one sampling step
+  int max_train_rows = 2048;  // of one pass; a larger datum has a pass of its own
   // Training yields to sampling after about so much work, and at least a layer: tens of
   // milliseconds on two cores, which is how long a decode step may wait.
   double train_slice_flops = 4e9;
@@ -194,15 +194,15 @@ struct OptimStepResult {
 };
 
 struct EngineStats {
-  uint64_t decode_steps = 0;
-  uint64_t mixed_decode_steps = 0;
-  uint64_t decode_rows = 0;
+  uint64_t decode_steps = 0;        // sampling steps, prefill included
+  uint64_t mixed_decode_steps = 0;  // with rows of two policies or more
+  uint64_t decode_rows = 0;         // of all steps
   uint64_t train_passes = 0;
-  uint64_t mixed_train_passes = 0;
-  uint64_t train_pass_adapters = 0;
+  uint64_t mixed_train_passes = 0;   // with datums of two adapters or more
+  uint64_t train_pass_adapters = 0;  // of all passes
   uint64_t tokens_sampled = 0;
-  uint64_t tokens_prefilled = 0;
-  uint64_t tokens_trained = 0;
+  uint64_t tokens_prefilled = 0;  // rows of prompts, and of texts computed again
+  uint64_t tokens_trained = 0;    // rows of passes with backward, shared ones included
   uint64_t adapters = 0;
   uint64_t policies = 0;
   uint64_t active_sequences = 0;

@@ -1,10 +1,10 @@
 // What rows cost, in floating-point operations: the one place that knows. Shares are reckoned in
 // it, tenants are charged in it, benchmarks compare with it.
 //
-// Letters: P linear weights of the layers, r S parameters of the adapter (A and B), ctx keys that a
-// row attends to. Per row, forward: 2P + 2 r S + 4 L qd ctx, and 2Vd where the head runs; backward
-// with a frozen base: 2P + 4 r S + 10 L qd ctx, and 2Vd. What an engine recomputes to save memory
-// is its own affair and charged to nobody.
+// Letters (others in native/README.md): P linear weights of the layers, r S parameters of the
+// adapter (A and B), ctx keys that a row attends to, qd = nq hd. Per row, forward: 2P + 2 r S + 4 L
+// qd ctx, and 2Vd where the head runs; backward with a frozen base: 2P + 4 r S + 10 L qd ctx, and
+// 2Vd. What an engine recomputes to save memory is its own affair and charged to nobody.
 #ifndef HOTBED_ENGINE_FLOPS_H_
 #define HOTBED_ENGINE_FLOPS_H_
 

@@ -4,8 +4,7 @@
 // 1. A row is one token of one sequence at one absolute position. Rows that use one policy are
 // contiguous: a segment.
 // 2. Nothing in a plan but the rows, their segment's weights and their own sequence's keys decides
-// a row's bits;
-//    tests cut, merge and reorder plans.
+// a row's bits; tests cut, merge and reorder plans.
 // 3. Buffers are reused from plan to plan: Clear() keeps the capacity.
 #ifndef HOTBED_ENGINE_PLAN_H_
 #define HOTBED_ENGINE_PLAN_H_

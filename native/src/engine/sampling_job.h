@@ -43,7 +43,7 @@ struct SamplingSequence {
 
   SamplingJob* job = nullptr;
   size_t index = 0;     // of the seed
-  uint64_t ticket = 0;  // order of admission, kept for life
+  uint64_t ticket = 0;  // order of admission to pages, kept for life; no Ticket of tenant_desk.h
   State state = State::kWaiting;
   std::vector<int32_t> pages;
   size_t fed = 0;

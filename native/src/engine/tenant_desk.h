@@ -15,7 +15,7 @@
 
 namespace hotbed {
 
-// One admitted call.
+// One call that may be pending (admission.h), from its acceptance to its end.
 struct Ticket {
   uint64_t id = 0;
   AccountId account = 0;

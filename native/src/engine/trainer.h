@@ -4,11 +4,10 @@
 // independently.
 // 2. A pass takes whole datums up to max_train_rows (or the rows whose activations can be kept,
 // unless they are very few), each of the tenant whose turn it is and of its adapters in turn; a
-// larger datum goes alone. A
-//    call may spread over several passes: gradients are chains carried across them (N6).
+// larger datum goes alone. A call may spread over several passes: gradients are chains carried
+// across them (N6).
 // 3. A call that fails puts back the gradient that it started from. It is copied when the call's
-// first pass begins,
-//    unless it is still zero.
+// first pass begins, unless it is still zero.
 // 4. An optimizer step writes in place unless somebody holds the weights (a policy, a state copy):
 // then into new ones.
 #ifndef HOTBED_ENGINE_TRAINER_H_
