@@ -21,6 +21,23 @@ size_t RowsOf(const Datum& datum) {
   return rows;
 }
 
+// Every bit: -0 is not the zero that a reset gradient has. In blocks, which the compiler
+// vectorizes: creating an adapter waits for it.
+bool IsZero(const AlignedBuffer<float>& buffer) {
+  constexpr size_t kBlock = 4096;
+  for (size_t begin = 0; begin < buffer.size(); begin += kBlock) {
+    const size_t end = std::min(begin + kBlock, buffer.size());
+    uint32_t any = 0;
+    for (size_t i = begin; i < end; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, buffer.data() + i, sizeof(bits));
+      any |= bits;
+    }
+    if (any != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 // One entry of an adapter's queue: a pass call, an optimizer step or a visit.
@@ -63,11 +80,7 @@ void Trainer::Add(AdapterHandle handle, AccountId account, std::unique_ptr<Adapt
   auto adapter = std::make_unique<Adapter>();
   adapter->handle = handle;
   adapter->account = account;
-  const float* gradient = state->gradient.data();
-  for (size_t i = 0; i < state->gradient.size() && adapter->gradient_is_zero; ++i) {
-    // -0 is not the zero that a reset gradient has.
-    adapter->gradient_is_zero = gradient[i] == 0 && !std::signbit(gradient[i]);
-  }
+  adapter->gradient_is_zero = IsZero(state->gradient);
   adapter->state = std::move(state);
   by_handle_[handle] = adapter.get();
   adapters_.push_back(std::move(adapter));
