@@ -2,6 +2,7 @@
  * `npm test`: sets up what is missing, runs every suite, prints failures as they come, and ends with one line
  * `N passed, N failed[, N skipped]` over all of them.
  */
+import { availableParallelism } from 'node:os';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -19,7 +20,11 @@ function add(name, { passed, failed, skipped }) {
 
 /** The native runner's last line is `N passed, N failed[, N skipped]`. */
 function runNative() {
-  const result = spawnSync('make', ['-s', '-C', 'native', 'test'], { cwd: root, encoding: 'utf8', maxBuffer: 1 << 28 });
+  const result = spawnSync('make', ['-s', `-j${availableParallelism()}`, '-C', 'native', 'test'], {
+    cwd: root,
+    encoding: 'utf8',
+    maxBuffer: 1 << 28,
+  });
   const counts = /(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$/.exec(result.stdout ?? '');
   if (result.status !== 0 || counts === null) process.stdout.write(`${result.stdout ?? ''}${result.stderr ?? ''}`);
   if (counts === null) return add('native', { passed: 0, failed: 1, skipped: 0 });
