@@ -8,6 +8,8 @@ const shared = {
 };
 
 module.exports = {
+  // Against a test that hangs, never a measure of speed: other work may share the machine.
+  testTimeout: 60_000,
   projects: [
     { ...shared, displayName: 'unit', testMatch: ['<rootDir>/**/*.unit.spec.ts'] },
     { ...shared, displayName: 'int', testMatch: ['<rootDir>/**/*.int.spec.ts'] },

@@ -29,7 +29,7 @@ interface Operation {
 }
 
 const EXPERIMENT = Object.keys(COMMANDS.orchestrator['create-experiment'].request.shape).join(' ');
-const SAMPLE = 'prompt prompts samplesPerPrompt seed temperature topK topP maxTokens';
+const SAMPLE = 'prompt prompts samplesPerPrompt seed temperature topK topP maxTokens stopStrings';
 const AS_OF = 'asOfPosition head';
 const STREAM = 'dataStreamId name records rejected version subject createdAtMs';
 
