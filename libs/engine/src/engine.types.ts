@@ -356,7 +356,7 @@ export interface EngineStats {
   packedBytes: number;
   /** Key/value pages used at least once: they are used again, never given back. */
   kvAllocatedBytes: number;
-  /** Activations and scratch, grown to the largest plan so far. */
+  /** Activations and scratch, grown to the largest plan so far, and freed blocks that the process keeps (up to an eighth of the machine's memory, at most 2 GiB). */
   scratchBytes: number;
   /** Data of pending training calls. */
   pendingDataBytes: number;

@@ -474,7 +474,7 @@ class Engine::Impl {
     stats_.adapters = trainer_->adapters();
     stats_.overdue_services = shares_.overdue();
     stats_.kv_allocated_bytes = executor_->kv_allocated_bytes();
-    stats_.scratch_bytes = executor_->scratch_bytes();
+    stats_.scratch_bytes = executor_->scratch_bytes() + keptBytes();
     if (memory_changed_.exchange(false)) {
       sampler_->DropUnreachable();
       const AdapterMemory memory = MemoryOf(std::nullopt);

@@ -237,7 +237,7 @@ struct EngineStats {
   uint64_t policy_bytes = 0;        // pinned A and B that no live adapter has any more: 4 r S each
   uint64_t packed_bytes = 0;        // the executor's own forms of A and B, while in use
   uint64_t kv_allocated_bytes = 0;  // pages used at least once; kv_bytes are those in use now
-  uint64_t scratch_bytes = 0;       // activations and scratch
+  uint64_t scratch_bytes = 0;       // activations, scratch, and the process's kept blocks
   uint64_t pending_data_bytes = 0;  // datums of pending training calls
 };
 

@@ -1,7 +1,9 @@
 #include "util/aligned_buffer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -62,7 +64,7 @@ class KeptBlocks {
   bool keep(void* block, size_t size) noexcept {
     try {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (bytes_ + size > kKeptBytes) return false;
+      if (bytes_ + size > most_) return false;
       bySize_[size].push_back(block);
       bytes_ += size;
       return true;
@@ -80,6 +82,7 @@ class KeptBlocks {
   std::mutex mutex_;
   std::map<size_t, std::vector<void*>> bySize_;
   size_t bytes_ = 0;
+  const size_t most_ = mostKeptBytes();
 };
 
 std::atomic<size_t> handedOut{0};
@@ -93,6 +96,12 @@ KeptBlocks& keptBlocks() {
 }
 
 }  // namespace
+
+size_t mostKeptBytes() {
+  const size_t memory =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return std::min(memory / 8, size_t{2} << 30);
+}
 
 size_t keptBytes() { return keptBlocks().bytes(); }
 size_t allocatedBytes() { return handedOut.load(std::memory_order_relaxed); }
@@ -124,8 +133,6 @@ void freeAligned(void* block, size_t bytes) noexcept {
     return;
   }
   const size_t size = roundedUp(bytes, kHuge);
-  // Before anybody else can have the block.
-  madvise(block, size, MADV_FREE);  // a hint, as above
   if (!keptBlocks().keep(block, size)) munmap(block, size);
 }
 

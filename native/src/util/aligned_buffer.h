@@ -13,12 +13,15 @@ enum class Contents { kZero, kAnything };
 // 64-byte aligned; blocks of 2 MiB and more are aligned to 2 MiB and offered to huge pages.
 // Throws Error "out_of_memory". New large blocks take real memory as they are touched.
 // freeAligned wants the size that was asked for. A freed large block is kept for the next one of
-// its size, up to kKeptBytes in all, and offered to the kernel meanwhile: fresh pages cost more
-// than the copies that adapters make at every step (a virtual machine cleared 1.5 GB/s of them).
+// its size, up to mostKeptBytes() in all: fresh pages cost more than the copies that adapters make
+// at every step (a virtual machine cleared 1.5 GB/s of them). They are not offered to the kernel
+// with MADV_FREE: where it looks for cold pages all the time, they were fresh again at the next
+// step.
 void* allocateAligned(size_t bytes, Contents contents = Contents::kZero);
 void freeAligned(void* block, size_t bytes) noexcept;
 
-constexpr size_t kKeptBytes = size_t{2} << 30;
+// An eighth of the machine's memory, at most 2 GiB.
+size_t mostKeptBytes();
 // Bytes of freed blocks that are kept at the moment.
 size_t keptBytes();
 // Bytes of all blocks in use in this process, as the system has to find them.
