@@ -14,8 +14,8 @@ namespace hotbed {
 
 namespace {
 
-// Beyond so many bytes of logits they are computed again: a slice should stay near the cores.
-constexpr size_t kMostLogitBytes = size_t{64} << 20;
+// Beyond so many bytes of logits they are computed again: vocabularies up to about 290,000 ids fit.
+constexpr size_t kMostLogitBytes = size_t{128} << 20;
 
 kernels::LossKind KindOf(LossName name) {
   switch (name) {
