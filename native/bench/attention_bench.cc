@@ -158,8 +158,8 @@ void benchHead(const KernelTable& table, ThreadPool& pool, const Model& m, size_
                              targets.data(), logprobs.data()});
          }));
   report("  backward", 2 * flops, bestSeconds([&] {
-           table.headBackward(pool, {x.data(), m.d, rows, weight, transposed, lse.data(),
-                                     offsets.data(), targets.data(), c.data(), dx.data(), m.d});
+           table.headBackward(pool, {x.data(), m.d, rows, weight, transposed, lse.data(), nullptr,
+                                     0, offsets.data(), targets.data(), c.data(), dx.data(), m.d});
          }));
 }
 

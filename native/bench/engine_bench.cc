@@ -1,16 +1,12 @@
-// The engine on the shapes that matter: the demo's eight learners at once, and SmolLM2-135M.
+// The engine on the demo's shape: eight learners at once. `npm run bench:engine` has real shapes.
 //
-//   engine_bench demo [steps] [threads]    eight adapters, 8 prompts x 8 samples a step, on a model
-//   of the demo's shape
-//   engine_bench smollm [threads] [train|decode|adapters]   tokens/s of training and decode, random
-//   weights
+//   engine_bench [steps] [threads]    eight adapters, 8 prompts x 8 samples a step
 //
-// Prints seconds, tokens/s and what shared steps and passes. Timings are of this machine at this
+// Prints seconds, rows/s and what shared steps and passes. Timings are of this machine at this
 // moment: compare only runs made side by side.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <thread>
 
 #include "engine_support.h"
@@ -114,104 +110,9 @@ void Demo(int steps, int threads) {
   std::printf("  learner 0: sampling %.2f s, training %.2f s\n", sampling[0], training[0]);
 }
 
-void Smollm(int threads, const std::string& what) {
-  TinyBase base;
-  base.hidden = 576;
-  base.layers = 30;
-  base.heads = 9;
-  base.kv_heads = 3;
-  base.head_dim = 64;
-  base.ff = 1536;
-  base.vocab = base.tokenizer = 49152;
-  base.context = 2048;
-  base.bf16 = true;  // as the model is published
-  EngineOptions options;
-  options.threads = threads;
-  options.activation_budget_mib = 1024;
-  double start = Now();
-  TestEngine engine(base, options);
-  std::printf("smollm: load %.2f s, %.0f MB\n", Now() - start,
-              engine.raw().info().base_bytes / 1e6);
-  const AdapterHandle adapter = engine.Create(AllModules(8, 1));
-  Inputs inputs(1, 49152);
-  Loss loss;
-  for (int round = 0; round < 4 && (what == "train" || what == "all"); ++round) {
-    std::vector<Datum> datums;
-    for (int i = 0; i < 8; ++i) datums.push_back(inputs.OneDatum(loss, 1, {256}));
-    start = Now();
-    engine.Train(adapter, loss, datums).Get();
-    const double seconds = Now() - start;
-    start = Now();
-    engine.Step(adapter, Adam(1e-4)).Get();
-    std::printf("  training 8 x 256: %.2f s, %.0f tokens/s; step %.3f s\n", seconds,
-                8 * 256 / seconds, Now() - start);
-  }
-  if (what == "train" || what == "all") {
-    std::vector<Datum> datums = {inputs.OneDatum(loss, 192, std::vector<int>(8, 64))};
-    start = Now();
-    engine.Train(adapter, loss, datums).Get();
-    std::printf("  training a group of 8 x 64 on 192: %.2f s\n", Now() - start);
-  }
-  if (what == "adapters") {
-    std::vector<AdapterHandle> adapters = {adapter};
-    for (int i = 1; i < 64; ++i) adapters.push_back(engine.Create(AllModules(8, i + 1)));
-    for (int round = 0; round < 3; ++round) {
-      for (int count : {1, 4, 16, 64}) {
-        std::vector<Pending<ForwardBackwardResult>> pending;
-        start = Now();
-        for (int i = 0; i < count; ++i) {
-          std::vector<Datum> datums;
-          for (int j = 0; j < 64 / count; ++j) datums.push_back(inputs.OneDatum(loss, 1, {32}));
-          pending.push_back(engine.Train(adapters[i], loss, datums));
-        }
-        for (auto& p : pending) p.Get();
-        const double seconds = Now() - start;
-        std::printf("  training 64 x 32 tokens of %d adapters: %.0f tokens/s\n", count,
-                    64 * 32 / seconds);
-      }
-      for (int count : {1, 8, 32}) {
-        std::vector<Pending<SampleResult>> pending;
-        std::vector<PolicyHandle> policies;
-        for (int i = 0; i < count; ++i) policies.push_back(engine.Pin(adapters[i]));
-        start = Now();
-        for (int i = 0; i < count; ++i) {
-          SampleRequest request;
-          request.policy = policies[i];
-          request.prompt = inputs.Tokens(1);
-          for (int j = 0; j < 32 / count; ++j) request.seeds.push_back(i * 100 + j);
-          request.params.max_tokens = 24;
-          pending.push_back(engine.Sample(request));
-        }
-        for (auto& p : pending) p.Get();
-        const double seconds = Now() - start;
-        std::printf("  decode 32 rows of %d adapters: %.0f tokens/s\n", count, 32 * 24 / seconds);
-      }
-    }
-    return;
-  }
-  const PolicyHandle policy = engine.Pin(adapter);
-  for (int sequences : {1, 1, 2, 4, 8, 16, 32, 64}) {
-    if (what == "train") break;
-    SampleRequest request;
-    request.policy = policy;
-    request.prompt = inputs.Tokens(1);
-    for (int i = 0; i < sequences; ++i) request.seeds.push_back(i);
-    request.params.max_tokens = 24;
-    start = Now();
-    engine.Sample(request).Get();
-    const double seconds = Now() - start;
-    std::printf("  sampling %d sequences: %.1f tokens/s\n", sequences, sequences * 24 / seconds);
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string what = argc > 1 ? argv[1] : "demo";
-  if (what == "smollm") {
-    Smollm(argc > 2 ? std::atoi(argv[2]) : 2, argc > 3 ? argv[3] : "all");
-  } else {
-    Demo(argc > 2 ? std::atoi(argv[2]) : 50, argc > 3 ? std::atoi(argv[3]) : 2);
-  }
+  Demo(argc > 1 ? std::atoi(argv[1]) : 50, argc > 2 ? std::atoi(argv[2]) : 2);
   return 0;
 }

@@ -12,6 +12,8 @@ export interface EngineReport {
   kernels: string;
   threads: number;
   seconds: number;
+  /** Of each part. */
+  partSeconds: Record<string, number>;
   /** What the time budget left out, in words. */
   leftOut: string[];
 }
@@ -45,6 +47,8 @@ export interface TrainingRow {
   /** Of all adapters together, and tokens of each. */
   sequences: number;
   tokens: number;
+  /** Speed over that of one adapter with the same sequences, round by round; null for one, or where it was left out. */
+  ofOneAdapter: number | null;
 }
 
 export interface GroupedRow {

@@ -29,10 +29,9 @@ export function engineText(report: EngineReport): string {
       ),
     ),
     ...section(
-      'training  adapters  rank  sequences  tokens/s  of ceiling',
-      report.training.map(
-        (row) =>
-          `  ${row.numerics.padEnd(8)} ${cell(row.adapters, 7)} ${cell(row.rank, 5)} ${cell(`${row.sequences} x ${row.tokens}`, 10)} ${cell(row.tokensPerS, 9)} ${percent(row.ofCeiling)}`,
+      'training  adapters  rank  sequences  tokens/s  of ceiling  of one adapter',
+      report.training.map((row) =>
+        `  ${row.numerics.padEnd(8)} ${cell(row.adapters, 7)} ${cell(row.rank, 5)} ${cell(`${row.sequences} x ${row.tokens}`, 10)} ${cell(row.tokensPerS, 9)} ${percent(row.ofCeiling).padStart(10)} ${row.ofOneAdapter === null ? '' : percent(row.ofOneAdapter).padStart(14)}`.trimEnd(),
       ),
     ),
     '',
@@ -49,7 +48,8 @@ export function engineText(report: EngineReport): string {
       `memory of a training adapter: ${megabytes(adapter.bytes)}, by formula ${megabytes(adapter.bytesByFormula)}: ratio ${(adapter.bytes / adapter.bytesByFormula).toFixed(3)}`,
     );
   }
-  lines.push(`${report.seconds} s`);
+  const parts = Object.entries(report.partSeconds).map(([part, seconds]) => `${part} ${seconds.toFixed(0)}`);
+  lines.push(`${report.seconds} s (${parts.join(', ')})`);
   lines.push(report.leftOut.length === 0 ? 'nothing was left out' : `left out: ${report.leftOut.join('; ')}`);
   return lines.join('\n');
 }

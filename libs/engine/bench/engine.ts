@@ -1,20 +1,15 @@
 import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
 import { Budget } from './budget';
-import {
-  type Bench,
-  type TrainingKind,
-  linearShapes,
-  measureAdapter,
-  measureDecode,
-  measureGrouped,
-  measureLinear,
-  measureTraining,
-} from './engine-cases';
+import { measureAdapter } from './adapter-cases';
+import { measureDecode } from './decode-cases';
 import type { EngineReport } from './engine-report';
 import { LEAST_ROUNDS, rounded } from './interleave';
+import { linearShapes, measureLinear } from './linear-cases';
 import { machineNow, medianMachine, openMachineBench } from './machine-bench';
+import type { Bench } from './measure';
 import { COMMON_OPTIONS, type GivenOptions, readOptions } from './options';
 import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
+import { type TrainingKind, measureGrouped, measureTraining } from './training-cases';
 
 // npm run -s bench:engine -- [--model <folder>] [--only linear,decode,...] [--rounds N] [--budget-s N] [--json] [--quick]
 // Without a folder: SmolLM2-135M's shapes with seeded random weights. --quick: a tiny base, a check that all of it runs.
@@ -26,8 +21,8 @@ export const ENGINE_OPTIONS = {
   only: { type: 'string' },
 } as const;
 
-/** How the budget is divided: parts in the order in which they run. */
-const PARTS = { linear: 15, decode: 30, training: 40, grouped: 15, adapter: 10 };
+/** How the budget is divided: parts in the order in which they run, weighed by what six rounds of each take. */
+const PARTS = { linear: 10, decode: 20, training: 50, grouped: 15, adapter: 5 };
 type Part = keyof typeof PARTS;
 const ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 const DECODE_ROWS = [1, 8, 32, 64];
@@ -48,7 +43,10 @@ interface Sizes {
   group: { prompt: number; branches: number; tokens: number };
 }
 
-/** The short sequences have one row for one adapter, too: what more adapters cost shows against it alone. */
+/**
+ * The short sequences have one row for one adapter, too: what more adapters cost shows against it alone. It runs right
+ * beside the row of most adapters.
+ */
 const FULL: Sizes = {
   rows: ROWS,
   readMiB: 512,
@@ -56,7 +54,7 @@ const FULL: Sizes = {
   decodeTokens: 32,
   training: [
     { adapters: 1, sequences: 8, tokens: 256 },
-    ...[1, 4, 16, 64].map((adapters) => ({ adapters, sequences: 64, tokens: 32 })),
+    ...[4, 16, 64, 1].map((adapters) => ({ adapters, sequences: 64, tokens: 32 })),
   ],
   group: { prompt: 192, branches: 8, tokens: 64 },
 };
@@ -65,7 +63,7 @@ const QUICK: Sizes = {
   readMiB: 32,
   decodeRows: [1, 8],
   decodeTokens: 4,
-  training: [1, 4].map((adapters) => ({ adapters, sequences: 4, tokens: 8 })),
+  training: [4, 1].map((adapters) => ({ adapters, sequences: 4, tokens: 8 })),
   group: { prompt: 12, branches: 4, tokens: 4 },
 };
 
@@ -97,12 +95,16 @@ export async function benchEngine(options: GivenOptions): Promise<EngineReport> 
       };
       const shapes = quick ? linearShapes(model.shape) : [...linearShapes(model.shape), ...DEMO_SHAPES];
       await machineNow(bench.machine); // first touches
+      const partSeconds: Record<string, number> = {};
       const run = async <T>(part: Part, otherwise: T, measure: (deadline: number) => Promise<T>): Promise<T> => {
         if (!wanted.has(part)) {
           bench.leftOut.push(`${part}: not asked for`);
           return otherwise;
         }
-        return measure(budget.deadlineOf(part));
+        const began = budget.secondsUsed();
+        const result = await measure(budget.deadlineOf(part));
+        partSeconds[part] = rounded(budget.secondsUsed() - began);
+        return result;
       };
       const nothing = { linear: [], machine: [] };
       const { linear, machine } = await run('linear', nothing, (deadline) =>
@@ -130,6 +132,7 @@ export async function benchEngine(options: GivenOptions): Promise<EngineReport> 
         kernels: info.kernels,
         threads: info.threads,
         seconds: rounded(budget.secondsUsed()),
+        partSeconds,
         leftOut: bench.leftOut,
       };
     } finally {

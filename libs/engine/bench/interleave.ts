@@ -15,8 +15,9 @@ export interface Measured<T> {
 export const LEAST_ROUNDS = 5;
 
 /**
- * Runs the cases in turn, round after round, so that all of them see the same moments of a shared machine. A first
- * round warms up and does not count. Once `deadline` (ms since the epoch) has passed no further case starts.
+ * Runs the cases in turn, round after round, so that all of them see the same moments of a shared machine; every other
+ * round in reverse, so that none is always the later one while the machine drifts. A first round warms up (memory,
+ * gradients and moments come to be) and does not count. Once `deadline` (ms since the epoch) has passed no further case starts.
  */
 export async function interleave<T>(
   cases: readonly BenchCase<T>[],
@@ -25,7 +26,8 @@ export async function interleave<T>(
 ): Promise<Measured<T>> {
   const samples: T[][] = cases.map(() => []);
   for (let round = -1; round < rounds; round++) {
-    for (const [index, each] of cases.entries()) {
+    const inTurn = [...cases.entries()];
+    for (const [index, each] of round % 2 === 0 ? inTurn : inTurn.reverse()) {
       if (Date.now() > deadline) continue;
       const sample = await each.run();
       if (round >= 0) samples[index]?.push(sample);

@@ -1,5 +1,6 @@
 import { Budget } from './budget';
 import { interleave, median } from './interleave';
+import { quotients } from './measure';
 import { COMMON_OPTIONS, readOptions } from './options';
 
 describe('the command line of a benchmark', () => {
@@ -26,10 +27,10 @@ describe('the command line of a benchmark', () => {
 describe('interleaving', () => {
   const cases = (log: string[]) => ['a', 'b'].map((name) => ({ name, run: async () => void log.push(name) }));
 
-  it('runs the cases in turn and does not count the first round', async () => {
+  it('runs the cases in turn, every other round in reverse, and does not count the first', async () => {
     const log: string[] = [];
     const { samples, leftOut } = await interleave(cases(log), 2, Infinity);
-    expect(log.join('')).toBe('ababab');
+    expect(log.join('')).toBe('baabba');
     expect(samples.map((of) => of.length)).toEqual([2, 2]);
     expect(leftOut).toEqual([]);
   });
@@ -38,6 +39,13 @@ describe('interleaving', () => {
     const { samples, leftOut } = await interleave(cases([]), 3, 0);
     expect(samples).toEqual([[], []]);
     expect(leftOut).toEqual(['a: 0 of 3 rounds', 'b: 0 of 3 rounds']);
+  });
+
+  it('divides round by round, as far as both were measured', () => {
+    const runs = (...seconds: number[]) =>
+      seconds.map((each) => ({ seconds: each, machine: { fmaGflops: 1, bf16Gflops: null, readGBs: 1 } }));
+    expect(quotients(runs(2, 4), runs(1, 3, 5))).toEqual([0.5, 0.75]);
+    expect(quotients(runs(2, 4), [])).toEqual([]);
   });
 
   it('takes the median', () => {

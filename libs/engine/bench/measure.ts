@@ -1,0 +1,57 @@
+import type { Engine } from '../src/engine.types';
+import type { Peaks } from './ceilings';
+import { type BenchCase, median, rounded, secondsOf } from './interleave';
+import { type MachineBench, type MachineSample, medianMachine } from './machine-bench';
+import type { SpeedModel } from './speed-model';
+
+/** What a part of bench:engine measures with. */
+export interface Bench {
+  engine: Engine;
+  model: SpeedModel;
+  machine: MachineBench;
+  numerics: string;
+  rounds: number;
+  seed: number;
+  leftOut: string[];
+}
+
+const GIGA = 1e9;
+
+export const peaksOf = (machine: MachineSample, numerics: string): Peaks => ({
+  flops: GIGA * (numerics.startsWith('bf16') ? (machine.bf16Gflops ?? machine.fmaGflops) : machine.fmaGflops),
+  bytes: GIGA * machine.readGBs,
+});
+
+/** One measured run: seconds, and the ceilings of the same moment. */
+export interface Timed {
+  seconds: number;
+  machine: MachineSample;
+}
+
+/** @param after follows the work and is not measured */
+export const timed = (
+  bench: Bench,
+  name: string,
+  work: () => Promise<unknown>,
+  after: () => Promise<unknown> = () => Promise.resolve(),
+): BenchCase<Timed> => ({
+  name,
+  run: async () => {
+    const machine = medianMachine([await bench.machine.machine(), await bench.machine.machine()]);
+    const seconds = await secondsOf(work);
+    await after();
+    return { seconds, machine };
+  },
+});
+
+/** `tokensPerS` and `ofCeiling` of runs of `tokens` tokens whose least time is `least`. */
+export function speed(samples: readonly Timed[], tokens: number, least: (machine: MachineSample) => number) {
+  return {
+    tokensPerS: rounded(tokens / median(samples.map(({ seconds }) => seconds))),
+    ofCeiling: rounded(median(samples.map(({ seconds, machine }) => least(machine) / seconds)), 3),
+  };
+}
+
+/** Seconds of `others` over those of `of`, round by round; empty where either has none. */
+export const quotients = (of: readonly Timed[], others: readonly Timed[]): number[] =>
+  others.slice(0, of.length).map(({ seconds }, round) => seconds / (of[round]?.seconds ?? NaN));
