@@ -1,9 +1,8 @@
-import { benchEngine, engineOptions } from './engine';
+import { ENGINE_BENCH, benchEngine } from './engine';
 import { engineText } from './engine-text';
 import { runBench } from './options';
 
-runBench(async (args) => {
-  const options = engineOptions(args);
+runBench(ENGINE_BENCH, async (options) => {
   const report = await benchEngine(options);
   console.log(options.has('json') ? JSON.stringify(report) : engineText(report));
 });

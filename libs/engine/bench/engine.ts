@@ -7,19 +7,24 @@ import { LEAST_ROUNDS, rounded } from './interleave';
 import { linearShapes, measureLinear } from './linear-cases';
 import { machineNow, medianMachine, openMachineBench } from './machine-bench';
 import type { Bench } from './measure';
-import { COMMON_OPTIONS, type GivenOptions, readOptions } from './options';
+import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
 import { type TrainingKind, measureGrouped, measureTraining } from './training-cases';
 
-// npm run -s bench:engine -- [--model <folder>] [--only linear,decode,...] [--rounds N] [--budget-s N] [--json] [--quick]
-// Without a folder: SmolLM2-135M's shapes with seeded random weights. --quick: a tiny base, a check that all of it runs.
-
-export const ENGINE_OPTIONS = {
-  ...COMMON_OPTIONS,
-  model: { type: 'string' },
-  rounds: { type: 'string', default: String(LEAST_ROUNDS) },
-  only: { type: 'string' },
-} as const;
+export const ENGINE_BENCH: BenchCommand = {
+  name: 'bench:engine',
+  what: "Linear layers, decode, training, groups and adapters beside this machine's own ceilings. Random weights: SmolLM2-135M's shapes.",
+  options: {
+    ...COMMON_OPTIONS,
+    ...MODEL_OPTIONS,
+    rounds: {
+      type: 'string',
+      default: String(LEAST_ROUNDS),
+      help: 'measured rounds of each case, after one that warms up',
+    },
+    only: { type: 'string', help: 'some of linear,decode,training,grouped,adapter' },
+  },
+};
 
 /** How the budget is divided: parts in the order in which they run, weighed by what six rounds of each take. */
 const PARTS = { linear: 10, decode: 20, training: 50, grouped: 15, adapter: 5 };
@@ -155,4 +160,4 @@ function partsOf(text: string | null): Set<Part> {
   );
 }
 
-export const engineOptions = (args: string[]): GivenOptions => readOptions(ENGINE_OPTIONS, args);
+export const engineOptions = (args: string[]): GivenOptions => readOptions(ENGINE_BENCH.options, args);

@@ -1,19 +1,18 @@
 import { LEAST_MIXED_SHARE, isIsolated, measureIsolation } from './isolation-trials';
-import { readOptions, runBench } from './options';
+import { COMMON_OPTIONS, runBench } from './options';
 
-// npm run -s bench:isolation -- [--trials N] [--seed N] [--budget-s N] [--json]
-// Exits 0 only if no bit differs, at least half of all steps were mixed, cached prefixes were used, sequences gave up
-// their pages, and the built-in mutation was noticed.
-
-const OPTIONS = {
-  trials: { type: 'string', default: '200' },
-  seed: { type: 'string', default: '1' },
-  'budget-s': { type: 'string', default: '600' },
-  json: { type: 'boolean' },
+const ISOLATION_BENCH = {
+  name: 'bench:isolation',
+  what: 'Random adapters on random tiny bases, alone and among up to fifteen neighbours: every bit compared, every kernel path in turn.',
+  options: {
+    ...COMMON_OPTIONS,
+    trials: { type: 'string', default: '200', help: 'each with a base of its own' },
+  },
 } as const;
 
-runBench(async (args) => {
-  const options = readOptions(OPTIONS, args);
+// Exits 0 only if no bit differs, at least half of all steps were mixed, cached prefixes were used, sequences gave up
+// their pages, and the built-in mutation was noticed.
+runBench(ISOLATION_BENCH, async (options) => {
   const trials = options.whole('trials', 1);
   const report = await measureIsolation(trials, options.whole('seed', 0), options.number('budget-s'));
   if (options.has('json')) {

@@ -1,11 +1,18 @@
 import { Budget } from './budget';
+import { ENGINE_BENCH } from './engine';
 import { interleave, median } from './interleave';
 import { quotients } from './measure';
-import { COMMON_OPTIONS, readOptions } from './options';
+import { type BenchCommand, COMMON_OPTIONS, MODEL_OPTIONS, helpText, readOptions } from './options';
+import { PARITY_BENCH } from './parity';
+import { PEERS_BENCH } from './peers';
+import { THROUGHPUT_BENCH } from './throughput';
 
 describe('the command line of a benchmark', () => {
-  it('refuses an option that does not exist, by name', () => {
+  it('refuses an option that does not exist, by name, and says which do', () => {
     expect(() => readOptions(COMMON_OPTIONS, ['--roundz', '3'])).toThrow('--roundz');
+    expect(() => readOptions(COMMON_OPTIONS, ['--roundz', '3'])).toThrow(
+      'known options: --json, --budget-s, --seed, --help',
+    );
     expect(() => readOptions(COMMON_OPTIONS, ['extra'])).toThrow('extra');
   });
 
@@ -15,8 +22,21 @@ describe('the command line of a benchmark', () => {
     expect(() => options.whole('seed', 0)).toThrow('--seed');
   });
 
+  it('explains every option that it parses, with its default', () => {
+    for (const command of [ENGINE_BENCH, THROUGHPUT_BENCH, PEERS_BENCH, PARITY_BENCH] as BenchCommand[]) {
+      const text = helpText(command);
+      expect(text).toContain(`npm run -s ${command.name} -- [options]`);
+      for (const [name, option] of Object.entries(command.options)) {
+        expect(text).toMatch(new RegExp(`  --${name} .*${option.help.slice(0, 12)}`));
+        if ('default' in option) expect(text).toContain(`${option.help} (default ${option.default ?? ''})`);
+      }
+      expect(text.split('\n').at(-1)).toContain('--help');
+    }
+  });
+
   it('has defaults and lists', () => {
-    const options = readOptions({ ...COMMON_OPTIONS, n: { type: 'string', default: '1,2,8' } }, ['--json']);
+    const n = { type: 'string', default: '1,2,8', help: 'at a time' } as const;
+    const options = readOptions({ ...COMMON_OPTIONS, ...MODEL_OPTIONS, n }, ['--json']);
     expect(options.has('json')).toBe(true);
     expect(options.has('quick')).toBe(false);
     expect(options.whole('budget-s', 1)).toBe(600);

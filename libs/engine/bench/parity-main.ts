@@ -1,8 +1,8 @@
 import { runBench } from './options';
-import { benchParity, isExact, parityOptions } from './parity';
+import { PARITY_BENCH, benchParity, isExact } from './parity';
 
-runBench(async (args) => {
-  const options = parityOptions(args);
+// Exits 0 only if no token differs.
+runBench(PARITY_BENCH, async (options) => {
   const report = await benchParity(options);
   if (options.has('json')) {
     console.log(JSON.stringify(report));

@@ -4,27 +4,25 @@ import { join } from 'node:path';
 import type { AdapterHandle, Datum, Engine, EngineOptions, KernelPath } from '../src/engine.types';
 import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
 import { offeredPaths } from './offered-paths';
-import { COMMON_OPTIONS, type GivenOptions, readOptions } from './options';
+import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { rounded } from './interleave';
 import { Random } from './random';
 import { CONTEXT_LENGTH, randomShape, writeRandomModel } from './random-model';
 import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
 import { ADAM, CROSS_ENTROPY, adapterSpec, createAdapters, randomTokens, sampleRequest, sequence } from './workload';
 
-// npm run -s bench:parity -- [--tokens N] [--large-tokens N] [--model <folder>] [--budget-s N] [--json] [--quick]
-// The log-prob that the sampler records of every drawn token against the one that the trainer recomputes, bit by bit.
-// Exits 0 only if no token differs.
+export const PARITY_BENCH: BenchCommand = {
+  name: 'bench:parity',
+  what: 'The log-prob that the sampler records of every drawn token against the one that the trainer recomputes, bit by bit.',
+  options: {
+    ...COMMON_OPTIONS,
+    ...MODEL_OPTIONS,
+    tokens: { type: 'string', default: '1000000', help: 'of random tiny bases, every kernel path in turn' },
+    'large-tokens': { type: 'string', default: '10000', help: "of the large base: --model, or SmolLM2-135M's shapes" },
+  },
+};
 
-export const PARITY_OPTIONS = {
-  ...COMMON_OPTIONS,
-  model: { type: 'string' },
-  /** Of random tiny bases, every kernel path in turn. */
-  tokens: { type: 'string', default: '1000000' },
-  /** Of the large base: --model, or SmolLM2-135M's shapes with random weights. */
-  'large-tokens': { type: 'string', default: '10000' },
-} as const;
-
-export const parityOptions = (args: string[]): GivenOptions => readOptions(PARITY_OPTIONS, args);
+export const parityOptions = (args: string[]): GivenOptions => readOptions(PARITY_BENCH.options, args);
 
 export interface ParityTally {
   tokens: number;

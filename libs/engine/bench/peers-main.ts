@@ -1,9 +1,8 @@
 import { runBench } from './options';
-import { benchPeers, peerOptions } from './peers';
+import { PEERS_BENCH, benchPeers } from './peers';
 import { peersText } from './peers-text';
 
-runBench(async (args) => {
-  const options = peerOptions(args);
+runBench(PEERS_BENCH, async (options) => {
   const report = await benchPeers(options);
   console.log(options.has('json') ? JSON.stringify(report) : peersText(report));
 });

@@ -8,24 +8,32 @@ import { Budget } from './budget';
 import { type Peer, startLlamaCpp, startTorchPeft } from './fetch-peers';
 import { writeGguf } from './gguf';
 import { type BenchCase, LEAST_ROUNDS, interleave, median, rounded, secondsOf } from './interleave';
-import { COMMON_OPTIONS, type GivenOptions, readOptions } from './options';
+import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { Random } from './random';
 import { QUICK_SHAPE, SMOLLM2_135M, type SpeedModel, speedModel } from './speed-model';
 import { ADAM, CROSS_ENTROPY, IMPORTANCE_SAMPLING, adapterSpec, randomTokens, ungrouped } from './workload';
 
-// npm run -s bench:peers -- --python <interpreter> [--peers torch-peft,llama-cpp] [--model <folder>] [--rounds N] [--budget-s N] [--json] [--quick]
-// The same work by this engine, by torch + PEFT (training) and by llama.cpp (decoding), alternating in one run.
+export const PEERS_BENCH: BenchCommand = {
+  name: 'bench:peers',
+  what: 'The same work by this engine, by torch + PEFT (training) and by llama.cpp (decoding), alternating in one run.',
+  options: {
+    ...COMMON_OPTIONS,
+    ...MODEL_OPTIONS,
+    rounds: {
+      type: 'string',
+      default: String(LEAST_ROUNDS),
+      help: 'measured rounds of each case, after one that warms up',
+    },
+    python: {
+      type: 'string',
+      default: 'python3',
+      help: 'an interpreter that has torch, transformers and peft, or one to make a virtual environment with',
+    },
+    peers: { type: 'string', default: 'torch-peft,llama-cpp', help: 'which of them' },
+  },
+};
 
-export const PEER_OPTIONS = {
-  ...COMMON_OPTIONS,
-  model: { type: 'string' },
-  rounds: { type: 'string', default: String(LEAST_ROUNDS) },
-  /** An interpreter that has torch, transformers and peft, or one to make a virtual environment with. */
-  python: { type: 'string', default: 'python3' },
-  peers: { type: 'string', default: 'torch-peft,llama-cpp' },
-} as const;
-
-export const peerOptions = (args: string[]): GivenOptions => readOptions(PEER_OPTIONS, args);
+export const peerOptions = (args: string[]): GivenOptions => readOptions(PEERS_BENCH.options, args);
 
 /** Tokens/s, medians; null where the peer could not be had. The ratio is ours over the peer's best. */
 export interface TrainingComparison {

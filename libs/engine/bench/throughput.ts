@@ -4,34 +4,32 @@ import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
 import { measureColdStart } from './cold-start';
 import { type TableRow, type TableRun, steadyStateSeconds, runTable, stepPhases } from './experiment-table';
 import { LEAST_ROUNDS, rounded } from './interleave';
-import { COMMON_OPTIONS, type GivenOptions, readOptions } from './options';
+import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { QUICK_SHAPE, SMOLLM2_70M, speedModel } from './speed-model';
 import { repositoryFile } from './repository-file';
 import { seedlingTask, speedTask } from './throughput-tasks';
 import { NO_WAITS, drawWaits, longestWaits } from './tool-waits';
 
-// npm run -s bench:throughput -- [--env plain|agentic|both] [--n 1,2,4,8] [--model <folder>] [--json] [--quick] ...
-// 8 experiments x 10 synchronous reinforcement-learning steps, all submitted at once, N at a time, on a hot engine.
-
-export const THROUGHPUT_OPTIONS = {
-  ...COMMON_OPTIONS,
-  model: { type: 'string' },
-  env: { type: 'string', default: 'both' },
-  n: { type: 'string', default: '1,2,4,8' },
-  experiments: { type: 'string', default: '8' },
-  steps: { type: 'string', default: '10' },
-  /** Rollouts of a step: one group on one prompt. */
-  rows: { type: 'string', default: '4' },
-  rank: { type: 'string', default: '8' },
-  'prompt-tokens': { type: 'string', default: '16' },
-  /** Sampled by each rollout, over all its turns. */
-  tokens: { type: 'string', default: '48' },
-  /** Of an agentic rollout; between two turns stands a tool call. */
-  turns: { type: 'string', default: '3' },
-  'tool-tokens': { type: 'string', default: '8' },
-  'wait-median-s': { type: 'string', default: '0.4' },
-  'wait-sigma': { type: 'string', default: '0.6' },
-} as const;
+export const THROUGHPUT_BENCH: BenchCommand = {
+  name: 'bench:throughput',
+  what: 'Experiments of synchronous reinforcement-learning steps, all submitted at once, N at a time, on a hot engine.',
+  options: {
+    ...COMMON_OPTIONS,
+    ...MODEL_OPTIONS,
+    env: { type: 'string', default: 'both', help: 'plain, agentic (rollouts wait for tools) or both' },
+    n: { type: 'string', default: '1,2,4,8', help: 'experiments at work at a time' },
+    experiments: { type: 'string', default: '8', help: 'of each table; every N divides it' },
+    steps: { type: 'string', default: '10', help: 'of each experiment' },
+    rows: { type: 'string', default: '4', help: 'rollouts of a step: one group on one prompt' },
+    rank: { type: 'string', default: '8', help: 'of the adapters' },
+    'prompt-tokens': { type: 'string', default: '16', help: 'of a step' },
+    tokens: { type: 'string', default: '48', help: 'sampled by each rollout, over all its turns' },
+    turns: { type: 'string', default: '3', help: 'of an agentic rollout; between two of them stands a tool call' },
+    'tool-tokens': { type: 'string', default: '8', help: 'that a tool answers with' },
+    'wait-median-s': { type: 'string', default: '0.4', help: 'seconds of a tool call, log-normal' },
+    'wait-sigma': { type: 'string', default: '0.6', help: "standard deviation of the wait's logarithm" },
+  },
+};
 
 type Environment = 'plain' | 'agentic';
 
@@ -65,7 +63,7 @@ const SHORT_LOOK = 3;
 /** seedling answers in milliseconds: its tools are as much faster, so that the reward columns take seconds. */
 const SEEDLING_WAIT_SHARE = 0.02;
 
-export const throughputOptions = (args: string[]): GivenOptions => readOptions(THROUGHPUT_OPTIONS, args);
+export const throughputOptions = (args: string[]): GivenOptions => readOptions(THROUGHPUT_BENCH.options, args);
 
 export async function benchThroughput(options: GivenOptions): Promise<ThroughputReport> {
   const plan = planOf(options);
