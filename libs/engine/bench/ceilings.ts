@@ -9,14 +9,26 @@ import type { BaseShape } from './speed-model';
  * 2. Backward of one row with a frozen base: 2P + 4rS + 10 L qd c; + 2Vd where the head ran.
  * 3. So one token of a whole sequence of T: 4P + 4Vd + 6rS + 7 L qd T (c is T/2 on average).
  * 4. A decode step reads the weights once, each sequence's keys and values, and each distinct adapter's A and B.
- * 5. A step takes at least the longer of its FLOPs at the peak and its bytes at the read bandwidth.
+ * 5. A step takes at least the longer of its FLOPs at the peak and its bytes at the read bandwidth. Products with the
+ *    base's weights (P and Vd) have the peak of the unit that the numerics id computes them with, all others that of
+ *    fp32 multiply-adds.
  */
 export interface Peaks {
-  /** FLOP/s of the unit that the numerics id computes with. */
+  /** FLOP/s of fp32 multiply-adds. */
   flops: number;
+  /** FLOP/s of the unit that multiplies with the base's weights. */
+  baseFlops: number;
   /** Bytes/s read from memory. */
   bytes: number;
 }
+
+/** FLOPs: products with the base's weights, and all others (adapters, attention). */
+export interface Work {
+  base: number;
+  other: number;
+}
+
+export const flopsOf = ({ base, other }: Work): number => base + other;
 
 const FLOAT_BYTES = 4;
 
@@ -51,17 +63,31 @@ export interface DatumRows {
   shared: number;
   branches: number;
   branchRows: number;
+  /** Rows of a branch that carry loss; all of them where it is not given. */
+  lossRows?: number;
 }
 
 /** Forward and backward of one datum. */
-export function trainingFlops(shape: BaseShape, rank: number, datum: DatumRows): number {
+export function trainingWork(shape: BaseShape, rank: number, datum: DatumRows): Work {
   const rows = datum.shared + datum.branches * datum.branchRows;
   const positions = attended(0, datum.shared) + datum.branches * attended(datum.shared, datum.branchRows);
-  return (
-    rows * (4 * linearWeights(shape) + 6 * rank * adaptedWidth(shape)) +
-    14 * shape.layers * queryWidth(shape) * positions +
-    datum.branches * datum.branchRows * 4 * headWeights(shape)
-  );
+  const lossRows = datum.branches * (datum.lossRows ?? datum.branchRows);
+  return {
+    base: rows * 4 * linearWeights(shape) + lossRows * 4 * headWeights(shape),
+    other: rows * 6 * rank * adaptedWidth(shape) + 14 * shape.layers * queryWidth(shape) * positions,
+  };
+}
+
+/** Forward of one sequence's `rows` rows behind `from` others; the head runs on `headRows` of them. */
+export function forwardWork(
+  shape: BaseShape,
+  rank: number,
+  { rows, from, headRows }: { rows: number; from: number; headRows: number },
+): Work {
+  return {
+    base: rows * 2 * linearWeights(shape) + headRows * 2 * headWeights(shape),
+    other: rows * 2 * rank * adaptedWidth(shape) + 4 * shape.layers * queryWidth(shape) * attended(from, rows),
+  };
 }
 
 /** One decode step: `rows` sequences that attend to `context` positions each, of `adapters` distinct adapters. */
@@ -72,24 +98,33 @@ export interface DecodeStep {
   rank: number;
 }
 
-export function decodeFlops(shape: BaseShape, step: DecodeStep): number {
-  const linear = 2 * (linearWeights(shape) + headWeights(shape));
+export function decodeWork(shape: BaseShape, step: DecodeStep): Work {
   const lora = step.adapters === 0 ? 0 : 2 * step.rank * adaptedWidth(shape);
-  return step.rows * (linear + lora + 4 * shape.layers * queryWidth(shape) * step.context);
+  return {
+    base: step.rows * 2 * (linearWeights(shape) + headWeights(shape)),
+    other: step.rows * (lora + 4 * shape.layers * queryWidth(shape) * step.context),
+  };
 }
+
+/** What any pass reads, however few its rows: layers and head once. */
+export const baseReadBytes = (shape: BaseShape): number =>
+  shape.weightBytes * (linearWeights(shape) + headWeights(shape));
 
 export function decodeBytes(shape: BaseShape, step: DecodeStep): number {
-  const weights = shape.weightBytes * (linearWeights(shape) + headWeights(shape));
   const keysAndValues = step.rows * step.context * 2 * shape.layers * keyValueWidth(shape) * FLOAT_BYTES;
-  return weights + keysAndValues + step.adapters * step.rank * adaptedWidth(shape) * FLOAT_BYTES;
+  return baseReadBytes(shape) + keysAndValues + step.adapters * step.rank * adaptedWidth(shape) * FLOAT_BYTES;
 }
 
+/** The least seconds that so much arithmetic takes. */
+export const leastArithmetic = ({ base, other }: Work, peaks: Peaks): number =>
+  base / peaks.baseFlops + other / peaks.flops;
+
 /** The least seconds that so much work takes. */
-export const leastSeconds = (flops: number, bytes: number, peaks: Peaks): number =>
-  Math.max(flops / peaks.flops, bytes / peaks.bytes);
+export const leastSeconds = (work: Work, bytes: number, peaks: Peaks): number =>
+  Math.max(leastArithmetic(work, peaks), bytes / peaks.bytes);
 
 /** Most FLOP/s of a linear layer whose weights come from memory once per call. */
 export function linearPeak(rows: number, weightBytes: number, peaks: Peaks): number {
   const flopsPerByte = (2 * rows) / weightBytes;
-  return Math.min(peaks.flops, flopsPerByte * peaks.bytes);
+  return Math.min(peaks.baseFlops, flopsPerByte * peaks.bytes);
 }

@@ -1,5 +1,5 @@
 import type { PolicyHandle } from '../src/engine.types';
-import { decodeBytes, decodeFlops, leastSeconds } from './ceilings';
+import { decodeBytes, decodeWork, leastSeconds } from './ceilings';
 import type { DecodeRow } from './engine-report';
 import { interleave } from './interleave';
 import type { MachineSample } from './machine-bench';
@@ -42,7 +42,7 @@ export async function measureDecode(
     const step = { rows: count, context: (tokens + 1) / 2, adapters: distinct, rank };
     const least = (machine: MachineSample) =>
       tokens *
-      leastSeconds(decodeFlops(model.shape, step), decodeBytes(model.shape, step), peaksOf(machine, bench.numerics));
+      leastSeconds(decodeWork(model.shape, step), decodeBytes(model.shape, step), peaksOf(machine, bench.numerics));
     return [{ numerics: bench.numerics, rows: count, adapters: distinct, ...speed(of, count * tokens, least) }];
   });
 }

@@ -5,7 +5,7 @@ import { measureDecode } from './decode-cases';
 import type { EngineReport } from './engine-report';
 import { LEAST_ROUNDS, rounded } from './interleave';
 import { linearShapes, measureLinear } from './linear-cases';
-import { machineNow, medianMachine, openMachineBench } from './machine-bench';
+import { QUICK_READ_MIB, READ_MIB, machineNow, medianMachine, openMachineBench, roundedMachine } from './machine-bench';
 import type { Bench } from './measure';
 import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
@@ -54,7 +54,7 @@ interface Sizes {
  */
 const FULL: Sizes = {
   rows: ROWS,
-  readMiB: 512,
+  readMiB: READ_MIB,
   decodeRows: DECODE_ROWS,
   decodeTokens: 32,
   training: [
@@ -65,7 +65,7 @@ const FULL: Sizes = {
 };
 const QUICK: Sizes = {
   rows: [1, 64],
-  readMiB: 32,
+  readMiB: QUICK_READ_MIB,
   decodeRows: [1, 8],
   decodeTokens: 4,
   training: [4, 1].map((adapters) => ({ adapters, sequences: 4, tokens: 8 })),
@@ -123,11 +123,7 @@ export async function benchEngine(options: GivenOptions): Promise<EngineReport> 
       const adapter = await run('adapter', null, (deadline) => measureAdapter(bench, deadline));
       const ceilings = machine.length > 0 ? medianMachine(machine) : await machineNow(bench.machine);
       return {
-        machine: {
-          fmaGflops: rounded(ceilings.fmaGflops),
-          bf16Gflops: ceilings.bf16Gflops === null ? null : rounded(ceilings.bf16Gflops),
-          readGBs: rounded(ceilings.readGBs),
-        },
+        machine: roundedMachine(ceilings),
         linear,
         decode,
         training,

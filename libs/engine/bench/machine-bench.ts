@@ -1,6 +1,6 @@
 import type { KernelPath } from '../src/engine.types';
 import { type NativeLinearSample, type NativeMachineSample, nativeAddon } from '../src/native-addon';
-import { LEAST_ROUNDS, median } from './interleave';
+import { LEAST_ROUNDS, median, rounded } from './interleave';
 
 export type MachineSample = NativeMachineSample;
 export type LinearSample = NativeLinearSample;
@@ -18,9 +18,11 @@ export interface MachineBench {
 }
 
 /** Far beyond any cache. */
-const READ_MIB = 512;
+export const READ_MIB = 512;
+/** For --quick: in no relation to the memory's speed. */
+export const QUICK_READ_MIB = 32;
 
-export function openMachineBench(kernels: KernelPath | null, readMiB = READ_MIB): MachineBench {
+export function openMachineBench(kernels: KernelPath | null, readMiB: number): MachineBench {
   const addon = nativeAddon();
   return new addon.MachineBench({ kernels, threads: null, readMiB });
 }
@@ -33,6 +35,12 @@ export function medianMachine(samples: readonly MachineSample[]): MachineSample 
     readGBs: median(samples.map(({ readGBs }) => readGBs)),
   };
 }
+
+export const roundedMachine = ({ fmaGflops, bf16Gflops, readGBs }: MachineSample): MachineSample => ({
+  fmaGflops: rounded(fmaGflops),
+  bf16Gflops: bf16Gflops === null ? null : rounded(bf16Gflops),
+  readGBs: rounded(readGBs),
+});
 
 /** The ceilings of this moment. */
 export async function machineNow(bench: MachineBench): Promise<MachineSample> {

@@ -17,10 +17,15 @@ export interface Bench {
 
 const GIGA = 1e9;
 
-export const peaksOf = (machine: MachineSample, numerics: string): Peaks => ({
-  flops: GIGA * (numerics.startsWith('bf16') ? (machine.bf16Gflops ?? machine.fmaGflops) : machine.fmaGflops),
-  bytes: GIGA * machine.readGBs,
-});
+/** @param numerics decides what unit multiplies with the base's weights */
+export function peaksOf(machine: MachineSample, numerics: string): Peaks {
+  const dots = numerics.startsWith('bf16') ? machine.bf16Gflops : null;
+  return {
+    flops: GIGA * machine.fmaGflops,
+    baseFlops: GIGA * (dots ?? machine.fmaGflops),
+    bytes: GIGA * machine.readGBs,
+  };
+}
 
 /** One measured run: seconds, and the ceilings of the same moment. */
 export interface Timed {

@@ -14,7 +14,7 @@ describe('bench:throughput --quick', () => {
       ['agentic', 4],
     ]);
     for (const row of report.rows) {
-      for (const name of ['makespanS', 'meanS', 'firstS', 'stepS', 'spread'] as const) {
+      for (const name of ['makespanS', 'meanS', 'firstS', 'stepS', 'spread', 'boundS', 'machineBoundS'] as const) {
         expect(row[name]).toBeGreaterThan(0);
       }
       expect(row.rewards).toHaveLength(4);
@@ -24,9 +24,16 @@ describe('bench:throughput --quick', () => {
     expect(report.equalBytes).toBe(true);
     expect(report.ratio.plain).toBeGreaterThan(0);
     expect(report.ratio.agentic).toBeGreaterThan(0);
+    for (const env of ['plain', 'agentic'] as const) {
+      expect(report.bound[env]?.ownPhases).toBeGreaterThan(0);
+      expect(report.bound[env]?.machine).toBeGreaterThanOrEqual(1);
+    }
+    expect(Object.keys(report.machine)).toEqual(['fmaGflops', 'bf16Gflops', 'readGBs']);
     expect(report.coldStartS).toBeGreaterThan(0);
     expect(JSON.parse(JSON.stringify(report))).toEqual(report);
-    expect(throughputText(report)).toContain('bytes equal across all N: yes');
+    expect(throughputText(report)).toMatch(
+      /bound of own phases[^]*bound of the machine[^]*bytes equal across all N: yes/,
+    );
   }, 90_000);
 
   it('refuses what it cannot measure, by name', async () => {

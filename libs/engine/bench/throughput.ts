@@ -4,8 +4,20 @@ import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
 import { measureColdStart } from './cold-start';
 import { type TableRow, type TableRun, steadyStateSeconds, runTable, stepPhases } from './experiment-table';
 import { LEAST_ROUNDS, rounded } from './interleave';
+import { type StepSizes, perfectSeconds } from './machine-bound';
+import {
+  type MachineBench,
+  type MachineSample,
+  QUICK_READ_MIB,
+  READ_MIB,
+  machineNow,
+  medianMachine,
+  openMachineBench,
+  roundedMachine,
+} from './machine-bench';
+import { peaksOf } from './measure';
 import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
-import { QUICK_SHAPE, SMOLLM2_70M, speedModel } from './speed-model';
+import { QUICK_SHAPE, SMOLLM2_70M, type SpeedModel, speedModel } from './speed-model';
 import { repositoryFile } from './repository-file';
 import { seedlingTask, speedTask } from './throughput-tasks';
 import { NO_WAITS, drawWaits, longestWaits } from './tool-waits';
@@ -36,10 +48,22 @@ type Environment = 'plain' | 'agentic';
 export interface ThroughputRow extends TableRow {
   env: Environment;
   n: number;
-  /** The shortest makespan of a steady state (see steadyStateSeconds). */
+  /** The shortest makespan of a steady state of this engine's own phases (see steadyStateSeconds). */
   boundS: number;
+  /** That of an engine which loses nothing to anything but the machine's ceilings (see perfectSeconds). */
+  machineBoundS: number;
   /** stateDigest of each experiment on seedling, whose rewards stand in `rewards`. */
   rewardDigests: string[];
+}
+
+export interface RatioBounds {
+  /** Makespan of N = 1 over the largest N's `boundS`: what the ratio would be if scheduling lost nothing. */
+  ownPhases: number;
+  /**
+   * The ratio of an engine that reaches the machine's ceilings at every N. No upper bound of others' ratios: an engine
+   * that is slow at N = 1 can exceed it.
+   */
+  machine: number;
 }
 
 export interface ThroughputReport {
@@ -48,8 +72,10 @@ export interface ThroughputReport {
   coldStartS: number | null;
   /** Makespan of N = 1 over that of the largest N. */
   ratio: Record<Environment, number | null>;
-  /** Makespan of N = 1 over the shortest that the largest N could have. */
-  bound: Record<Environment, number | null>;
+  /** What the ratio is measured against; null where N = 1 was left out. */
+  bound: Record<Environment, RatioBounds | null>;
+  /** The ceilings, medians over the run. */
+  machine: MachineSample;
   /** Every adapter's bytes are equal across all N, of the speed columns and of the reward columns. */
   equalBytes: boolean;
   model: string;
@@ -76,12 +102,18 @@ export async function benchThroughput(options: GivenOptions): Promise<Throughput
       modelFolder: dirname(repositoryFile('models', 'seedling', 'config.json')),
     });
     try {
+      const machine = openMachineBench(engine.info().kernels, plan.quick ? QUICK_READ_MIB : READ_MIB);
+      await machineNow(machine); // first touches
       const leftOut: string[] = [];
       const rows: ThroughputRow[] = [];
-      const bound: Record<Environment, number | null> = { plain: null, agentic: null };
+      const samples: MachineSample[] = [];
+      const bound: ThroughputReport['bound'] = { plain: null, agentic: null };
       for (const env of plan.environments) {
         const run = speedRun(plan, env, model.shape.vocabulary);
-        bound[env] = await measureEnvironment({ engine, seedling, plan, env, run, rows, leftOut });
+        const measured = await measureEnvironment({ engine, seedling, machine, model, plan, env, run, leftOut });
+        rows.push(...measured.rows);
+        samples.push(...measured.samples);
+        bound[env] = measured.bound;
       }
       const coldStartS = plan.timeIsOver() ? null : rounded(await measureColdStart(model.folder));
       if (coldStartS === null) leftOut.push('cold start');
@@ -90,6 +122,7 @@ export async function benchThroughput(options: GivenOptions): Promise<Throughput
         coldStartS,
         ratio: { plain: ratioOf(rows, 'plain'), agentic: ratioOf(rows, 'agentic') },
         bound,
+        machine: roundedMachine(medianMachine(samples)),
         equalBytes: haveEqualBytes(rows),
         model: model.name,
         waits: `log-normal, median ${plan.wait.medianS} s, sigma ${plan.wait.sigma}, ${plan.turns - 1} calls a rollout`,
@@ -148,13 +181,19 @@ function planOf(options: GivenOptions) {
 const rankOf = (n: number, ns: readonly number[]): number =>
   n === Math.max(...ns) ? 0 : n === Math.min(...ns) ? 1 : 1 + n;
 
+const turnsOf = (plan: Plan, env: Environment): number => (env === 'plain' ? 1 : plan.turns);
+
+function sizesOf(plan: Plan, env: Environment): StepSizes {
+  const { rows, promptTokens, toolTokens } = plan;
+  const turns = turnsOf(plan, env);
+  return { rows, promptTokens, turns, tokensPerTurn: plan.tokens / turns, toolTokens };
+}
+
 function speedRun(plan: Plan, env: Environment, vocabulary: number): TableRun {
-  const turns = env === 'plain' ? 1 : plan.turns;
-  const { rows, promptTokens, toolTokens, steps, experiments, rank } = plan;
-  const sizes = { rows, promptTokens, turns, tokensPerTurn: plan.tokens / turns, toolTokens };
-  const shape = { steps, rollouts: rows, calls: turns - 1 };
+  const { rows, steps, experiments, rank } = plan;
+  const shape = { steps, rollouts: rows, calls: turnsOf(plan, env) - 1 };
   return {
-    task: speedTask(sizes, vocabulary, plan.seed),
+    task: speedTask(sizesOf(plan, env), vocabulary, plan.seed),
     waits: env === 'plain' ? NO_WAITS : drawWaits(plan.wait, plan.seed, shape),
     experiments,
     steps,
@@ -170,24 +209,34 @@ function seedlingRun(plan: Plan, env: Environment): TableRun {
   return { task, waits: env === 'plain' ? NO_WAITS : waits, experiments, steps, rank };
 }
 
-/** Fills `rows` with one environment's and returns what the steady state allows its ratio to be. */
+/** One environment's rows and what its ratio is measured against; the machine's ceilings before each of its parts. */
 async function measureEnvironment(of: {
   engine: Engine;
   seedling: Engine;
+  machine: MachineBench;
+  model: SpeedModel;
   plan: Plan;
   env: Environment;
   run: TableRun;
-  rows: ThroughputRow[];
   leftOut: string[];
-}): Promise<number | null> {
+}): Promise<{ rows: ThroughputRow[]; bound: RatioBounds | null; samples: MachineSample[] }> {
   const { engine, seedling, plan, env, run } = of;
   const most = Math.max(...plan.ns);
-  const waitsOfAllSteps = longestWaits(run.waits, { steps: run.steps, rollouts: plan.rows, calls: plan.turns - 1 });
+  const waitsOfAllSteps = longestWaits(run.waits, {
+    steps: run.steps,
+    rollouts: plan.rows,
+    calls: turnsOf(plan, env) - 1,
+  });
+  const samples: MachineSample[] = [];
+  const beside = async <T>(measure: () => Promise<T>): Promise<T> => {
+    samples.push(await of.machine.machine(), await of.machine.machine());
+    return measure();
+  };
   const machineS = new Map<number, number>();
   let trainAloneS = 0;
   for (const n of new Set([1, ...plan.ns])) {
     // The largest N decides the ratio's bound; the others take a shorter look.
-    const { sampleS, trainS } = await stepPhases(engine, run, n, n === most ? LEAST_ROUNDS : SHORT_LOOK);
+    const { sampleS, trainS } = await beside(() => stepPhases(engine, run, n, n === most ? LEAST_ROUNDS : SHORT_LOOK));
     machineS.set(n, sampleS + trainS);
     if (n === 1) trainAloneS = trainS;
   }
@@ -198,25 +247,32 @@ async function measureEnvironment(of: {
   // The time of the environments that follow is theirs.
   const ofEach = plan.budgetS / plan.environments.length;
   const until = ofEach * (1 + plan.environments.indexOf(env));
+  const measured: Omit<ThroughputRow, 'machineBoundS'>[] = [];
   for (const n of plan.ns) {
     if (plan.secondsUsed() + boundOf(n) > until) {
       of.leftOut.push(`${env}, N = ${n}: at least ${rounded(boundOf(n))} s`);
       continue;
     }
-    const row = await runTable(engine, run, n);
+    const row = await beside(() => runTable(engine, run, n));
     const learned = await runTable(seedling, seedlingRun(plan, env), n);
-    of.rows.push({
-      env,
-      n,
-      ...row,
-      rewards: learned.rewards,
-      rewardDigests: learned.digests,
-      boundS: rounded(boundOf(n)),
-    });
+    const boundS = rounded(boundOf(n));
+    measured.push({ env, n, ...row, rewards: learned.rewards, rewardDigests: learned.digests, boundS });
   }
-  of.rows.sort((a, b) => (a.env === b.env ? a.n - b.n : 0));
-  const alone = of.rows.find((row) => row.env === env && row.n === 1);
-  return alone === undefined ? null : rounded(alone.makespanS / boundOf(most), 3);
+  const peaks = peaksOf(medianMachine(samples), engine.info().numericsId);
+  const workload = { ...run, shape: of.model.shape, sizes: sizesOf(plan, env), waitsOfAllSteps };
+  const machineBoundOf = (n: number) => perfectSeconds(workload, n, peaks);
+  const rows = measured
+    .map((row) => ({ ...row, machineBoundS: rounded(machineBoundOf(row.n)) }))
+    .sort((a, b) => a.n - b.n);
+  const alone = rows.find(({ n }) => n === 1);
+  const bound =
+    alone === undefined
+      ? null
+      : {
+          ownPhases: rounded(alone.makespanS / boundOf(most), 3),
+          machine: rounded(machineBoundOf(1) / machineBoundOf(most), 3),
+        };
+  return { rows, bound, samples };
 }
 
 export function ratioOf(

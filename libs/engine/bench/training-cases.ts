@@ -1,5 +1,5 @@
 import type { Datum } from '../src/engine.types';
-import { type DatumRows, trainingFlops } from './ceilings';
+import { type DatumRows, flopsOf, leastArithmetic, trainingWork } from './ceilings';
 import type { GroupedRow, TrainingRow } from './engine-report';
 import { interleave, median, rounded } from './interleave';
 import type { MachineSample } from './machine-bench';
@@ -52,8 +52,8 @@ export async function measureTraining(bench: Bench, kinds: TrainingKind[], deadl
     const of = samples[index] ?? [];
     if (of.length === 0) return [];
     const datum = { shared: 0, branches: 1, branchRows: kind.tokens };
-    const flops = kind.sequences * trainingFlops(model.shape, rank, datum);
-    const least = (machine: MachineSample) => flops / peaksOf(machine, bench.numerics).flops;
+    const work = trainingWork(model.shape, rank, datum);
+    const least = (machine: MachineSample) => kind.sequences * leastArithmetic(work, peaksOf(machine, bench.numerics));
     const ofOneAdapter = ratioToOne(of, samples[kinds.findIndex((other) => isOneOf(kind, other))] ?? []);
     return [
       { numerics: bench.numerics, ...kind, rank, ...speed(of, kind.sequences * kind.tokens, least), ofOneAdapter },
@@ -98,7 +98,7 @@ export async function measureGrouped(
   const [grouped = [], alone = []] = samples;
   const ratios = quotients(grouped, alone);
   if (ratios.length === 0) return null;
-  const flops = (datum: DatumRows) => trainingFlops(model.shape, rank, datum);
+  const flops = (datum: DatumRows) => flopsOf(trainingWork(model.shape, rank, datum));
   const shape = { shared: rows.prompt - 1, branches: rows.branches, branchRows: rows.tokens };
   const tokens = rows.branches * (rows.prompt + rows.tokens);
   const seconds = (of: Timed[]) => of.map((sample) => sample.seconds);
