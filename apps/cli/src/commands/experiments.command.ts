@@ -5,6 +5,7 @@ import { segment, type ApiClient } from '../api/api-client';
 import { print } from '../terminal/print';
 import { sparkline } from '../terminal/sparkline';
 import { table } from '../terminal/table';
+import { stopOption } from './stop-option';
 
 const CURVE_WIDTH = 60;
 const EXAMPLES_SHOWN = 8;
@@ -20,6 +21,7 @@ interface CreateOptions {
   learningRate?: string;
   seed?: string;
   maxTokens?: string;
+  stop?: string[];
   checkpointEverySteps?: string;
   trigger?: string;
 }
@@ -43,6 +45,7 @@ export function addExperimentsCommands(program: Command, api: () => ApiClient): 
     .option('--learning-rate <x>')
     .option('--seed <n>')
     .option('--max-tokens <n>', 'longest completion')
+    .addOption(stopOption())
     .option('--checkpoint-every-steps <n>', 'a version every so many steps')
     .option('--trigger <policy>', 'manual, count:<records> or interval:<seconds>', 'manual')
     .option('--config <file>', 'JSON file with any field of POST /v1/experiments; options above win')
@@ -115,6 +118,7 @@ export function createBody(name: string, options: CreateOptions): Record<string,
     ...number('learning-rate', options.learningRate),
     ...number('max-tokens', options.maxTokens),
     ...number('checkpoint-every-steps', options.checkpointEverySteps),
+    ...(options.stop === undefined ? {} : { stopStrings: options.stop }),
     ...(options.seed === undefined ? {} : { seed: options.seed }),
     ...(options.trigger === undefined ? {} : { trigger: triggerOf(options.trigger) }),
     reward: { verifier: options.verifier, config: parseJson('--verifier-config', options.verifierConfig ?? '{}') },

@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { CommandReply } from '#hotbed/contracts';
 import { segment, type ApiClient } from '../api/api-client';
 import { print } from '../terminal/print';
+import { stopOption } from './stop-option';
 
 interface SampleOptions {
   temperature?: string;
@@ -19,11 +20,7 @@ export function addSampleCommand(program: Command, api: () => ApiClient): void {
     .option('--max-tokens <n>')
     .option('--seed <n>')
     .option('--samples <n>', 'completions', '1')
-    .option(
-      '--stop <text>',
-      'end a completion before this text; may be given several times',
-      (text, earlier: string[] = []) => [...earlier, text],
-    )
+    .addOption(stopOption())
     .action(async (model: string, prompt: string, options: SampleOptions) => {
       const path = model === 'base' ? '/v1/base/sample' : `/v1/adapters/${segment(model)}/sample`;
       const reply = await api().post<{ prompts: CommandReply<'orchestrator', 'read-samples'>['prompts'] }>(path, {
