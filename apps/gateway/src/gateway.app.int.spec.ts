@@ -5,6 +5,7 @@ import { withTestDatabase } from '#hotbed/event-store/testing';
 import { until, withTestBroker } from '#hotbed/messaging/testing';
 import { freePort, Health, silentLogger } from '#hotbed/runtime';
 import { createGatewayApp } from './gateway.app';
+import { startEnvironment } from './testing/start-environment';
 
 jest.setTimeout(60_000);
 
@@ -13,17 +14,8 @@ describe('a gateway that cannot start', () => {
   const broker = withTestBroker();
 
   const start = async (env: NodeJS.ProcessEnv): Promise<void> => {
-    const { user, password } = broker.users.credentials('gateway');
     const app = await createGatewayApp(
-      {
-        HOTBED_DATABASE_URL: db.url,
-        HOTBED_BLOB_DIR: db.blobFolder,
-        HOTBED_NATS_URL: broker.url,
-        HOTBED_NATS_USER: user,
-        HOTBED_NATS_PASSWORD: password,
-        HOTBED_HTTP_PORT: '0',
-        ...env,
-      },
+      { ...startEnvironment(db, broker), ...env },
       { logger: silentLogger(), metrics: new Registry(), health: new Health() },
     );
     await app.start();

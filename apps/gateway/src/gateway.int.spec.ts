@@ -19,6 +19,7 @@ import { KEY_CACHE_MS } from './auth/api-key.guard';
 import { MAX_FEEDS_PER_TENANT } from './events/event-feed';
 import { createGatewayApp, type GatewayApp } from './gateway.app';
 import { HTTP_STATUS } from './http/domain-error.filter';
+import { startEnvironment } from './testing/start-environment';
 
 jest.setTimeout(60_000);
 
@@ -110,15 +111,7 @@ beforeAll(async () => {
     'request-samples': () => ({ requestId: SYSTEM_TENANT_ID, streamId: 'rollouts:x', requestVersion: '1', prompts: 1 }),
     'read-samples': () => readSamples(),
   });
-  const { user, password } = broker.users.credentials('gateway');
-  const env = {
-    HOTBED_DATABASE_URL: db.url,
-    HOTBED_BLOB_DIR: db.blobFolder,
-    HOTBED_NATS_URL: broker.url,
-    HOTBED_NATS_USER: user,
-    HOTBED_NATS_PASSWORD: password,
-    HOTBED_HTTP_PORT: '0',
-  };
+  const env = startEnvironment(db, broker);
   gateway = (await createGatewayApp(env, { logger: silentLogger(), metrics, health })) as GatewayApp;
   await gateway.start();
 }, 60_000);
@@ -594,15 +587,7 @@ describe('stopping', () => {
   });
 
   it('of the door ends the open feeds, frees the port, and takes no more requests', async () => {
-    const { user, password } = broker.users.credentials('gateway');
-    const env = {
-      HOTBED_DATABASE_URL: db.url,
-      HOTBED_BLOB_DIR: db.blobFolder,
-      HOTBED_NATS_URL: broker.url,
-      HOTBED_NATS_USER: user,
-      HOTBED_NATS_PASSWORD: password,
-      HOTBED_HTTP_PORT: '0',
-    };
+    const env = startEnvironment(db, broker);
     const host = { logger: silentLogger(), metrics: new Registry(), health: new Health() };
     const second = (await createGatewayApp(env, host)) as GatewayApp;
     await second.start();

@@ -4,6 +4,7 @@ import { withTestDatabase } from '#hotbed/event-store/testing';
 import { withTestBroker } from '#hotbed/messaging/testing';
 import { Health, silentLogger } from '#hotbed/runtime';
 import { createGatewayApp, type GatewayApp } from '../gateway.app';
+import { startEnvironment } from '../testing/start-environment';
 
 jest.setTimeout(60_000);
 
@@ -78,15 +79,7 @@ describe('the description of the API', () => {
   const operations = new Map<string, Operation>();
 
   beforeAll(async () => {
-    const { user, password } = broker.users.credentials('gateway');
-    const env = {
-      HOTBED_DATABASE_URL: db.url,
-      HOTBED_BLOB_DIR: db.blobFolder,
-      HOTBED_NATS_URL: broker.url,
-      HOTBED_NATS_USER: user,
-      HOTBED_NATS_PASSWORD: password,
-      HOTBED_HTTP_PORT: '0',
-    };
+    const env = startEnvironment(db, broker);
     const host = { logger: silentLogger(), metrics: new Registry(), health: new Health() };
     gateway = (await createGatewayApp(env, host)) as GatewayApp;
     await gateway.start();
