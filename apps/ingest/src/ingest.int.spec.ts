@@ -17,8 +17,8 @@ import {
 } from '#hotbed/contracts';
 import { newEvent, withTestDatabase } from '#hotbed/event-store/testing';
 import { IngestPublisher, RpcClient, type Broker } from '#hotbed/messaging';
-import { until, withTestBroker } from '#hotbed/messaging/testing';
-import { freePort, Health, silentLogger, type HostedApp } from '#hotbed/runtime';
+import { startWithoutBroker, until, withTestBroker } from '#hotbed/messaging/testing';
+import { Health, silentLogger, type HostedApp } from '#hotbed/runtime';
 import { createIngestApp } from './ingest.app';
 import { LogFeed } from './testing/log-feed';
 
@@ -559,21 +559,7 @@ describe('a restart of ingest', () => {
 
 describe('a start without a broker', () => {
   it('fails in one line and leaves no connection open', async () => {
-    const sessions = async () => {
-      const { rows } = await db.pool.query<{ count: bigint }>(
-        `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> 'hotbed-test'`,
-      );
-      return Number(rows[0]!.count);
-    };
-    const before = await sessions();
     const host = { logger: silentLogger(), metrics: new Registry(), health: new Health() };
-    const env = {
-      HOTBED_DATABASE_URL: db.url,
-      HOTBED_BLOB_DIR: db.blobFolder,
-      HOTBED_NATS_URL: `nats://127.0.0.1:${await freePort()}`,
-    };
-    const other = await createIngestApp(env, host);
-    await expect(other.start()).rejects.toMatchObject({ code: 'broker_unreachable' });
-    await until('no connection is left', async () => (await sessions()) === before);
+    await startWithoutBroker(db, (env) => createIngestApp(env, host));
   });
 });
