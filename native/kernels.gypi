@@ -2,7 +2,7 @@
 # binding.gyp: 'includes': ['native/kernels.gypi'], and the addon's target depends on
 # 'hotbed_kernels'. Flags are those of native/Makefile; native/README.md says why they matter. Paths
 # are relative to this file. A source that begins with #include "kernels/path.h" belongs in all
-# three path libraries.
+# path libraries.
 {
   'targets': [
     {
@@ -21,6 +21,7 @@
         'src/kernels/elementwise.cc',
         'src/kernels/fma_burst.cc',
         'src/kernels/gemm.cc',
+        'src/kernels/gemm_pairs.cc',
         'src/kernels/head.cc',
         'src/kernels/linear.cc',
         'src/kernels/lora.cc',
@@ -50,6 +51,7 @@
         'src/kernels/elementwise.cc',
         'src/kernels/fma_burst.cc',
         'src/kernels/gemm.cc',
+        'src/kernels/gemm_pairs.cc',
         'src/kernels/head.cc',
         'src/kernels/linear.cc',
         'src/kernels/lora.cc',
@@ -79,6 +81,37 @@
         'src/kernels/elementwise.cc',
         'src/kernels/fma_burst.cc',
         'src/kernels/gemm.cc',
+        'src/kernels/gemm_pairs.cc',
+        'src/kernels/head.cc',
+        'src/kernels/linear.cc',
+        'src/kernels/lora.cc',
+        'src/kernels/loss.cc',
+        'src/kernels/norm.cc',
+        'src/kernels/optimizer.cc',
+        'src/kernels/path_table.cc',
+        'src/kernels/primitives.cc',
+        'src/kernels/rope.cc',
+        'src/kernels/sampler.cc',
+        'src/kernels/top_tokens.cc',
+      ],
+    },
+    {
+      'target_name': 'hotbed_kernels_avx512bf16',
+      'type': 'static_library',
+      'include_dirs': ['src'],
+      'defines': ['HOTBED_PATH=avx512bf16', 'HOTBED_PATH_avx512bf16'],
+      'cflags_cc!': ['-fno-exceptions', '-fno-rtti', '-std=gnu++17', '-std=gnu++20'],
+      'cflags_cc': [
+        '-std=c++17', '-O3', '-fPIC', '-ffp-contract=off', '-fno-math-errno',
+        '-mavx512f', '-mavx512dq', '-mavx512bw', '-mavx512vl', '-mavx512bf16', '-mavx2', '-mfma', '-Wno-maybe-uninitialized', '-Wno-uninitialized',
+      ],
+      'sources': [
+        'src/kernels/attention.cc',
+        'src/kernels/attention_backward.cc',
+        'src/kernels/elementwise.cc',
+        'src/kernels/fma_burst.cc',
+        'src/kernels/gemm.cc',
+        'src/kernels/gemm_pairs.cc',
         'src/kernels/head.cc',
         'src/kernels/linear.cc',
         'src/kernels/lora.cc',
@@ -128,6 +161,7 @@
       ],
       'sources': [
         'src/kernels/kernel_table.cc',
+        'src/kernels/bf16_dots.cc',
         'src/kernels/machine_burst.cc',
         'src/util/aligned_buffer.cc',
         'src/util/check.cc',
@@ -137,6 +171,7 @@
         'hotbed_kernels_scalar',
         'hotbed_kernels_avx2',
         'hotbed_kernels_avx512',
+        'hotbed_kernels_avx512bf16',
         'hotbed_kernels_reference',
       ],
     },

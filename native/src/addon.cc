@@ -3,6 +3,7 @@
 
 #include "bindings/engine_binding.h"
 #include "bindings/machine_bench_binding.h"
+#include "bindings/numerics_binding.h"
 
 namespace hotbed {
 
@@ -11,6 +12,7 @@ class HotbedAddon : public Napi::Addon<HotbedAddon> {
   HotbedAddon(Napi::Env env, Napi::Object exports)
       : engine_(Napi::Persistent(EngineBinding::Define(env))) {
     DefineAddon(exports, {InstanceMethod("open", &HotbedAddon::Open),
+                          InstanceMethod("numericsOffers", &HotbedAddon::Offers),
                           InstanceValue("MachineBench", MachineBenchBinding::Define(env))});
   }
 
@@ -20,6 +22,8 @@ class HotbedAddon : public Napi::Addon<HotbedAddon> {
     const Napi::Object engine = engine_.New({});
     return EngineBinding::Unwrap(engine)->Open(info);
   }
+
+  Napi::Value Offers(const Napi::CallbackInfo& info) { return NumericsOffersToJs(info); }
 
   Napi::FunctionReference engine_;
 };

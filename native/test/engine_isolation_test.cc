@@ -138,7 +138,7 @@ void Same(const char* what, const Life& actual, const Life& expected) {
 
 TEST(isolation_alone_equals_together) {
   unsigned seed = 100;
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     const Life alone = Live(base, SmallOptions(), 0, 0);
     for (int neighbours : {1, 3, 7, 15}) {
       EngineStats stats;
@@ -150,9 +150,9 @@ TEST(isolation_alone_equals_together) {
 
 TEST(isolation_set_up_changes_nothing) {
   unsigned seed = 200;
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     const Life alone = Live(base, SmallOptions(), 0, 0);
-    for (const char* path : {"scalar", "avx2", "avx512", "reference"}) {
+    for (const char* path : {"scalar", "avx2", "avx512", "avx512bf16", "reference"}) {
       if (!kernels::supports(kernels::parsePath(path))) continue;
       EngineOptions options = SmallOptions();
       options.kernels = path;
@@ -173,18 +173,20 @@ TEST(isolation_set_up_changes_nothing) {
 
 // A detector that cannot fail proves nothing: one reordered chain must be noticed.
 TEST(isolation_notices_the_built_in_mutation) {
-  const Life alone = Live(LlamaBase(), SmallOptions(), 0, 0);
-  EngineOptions options = SmallOptions();
-  options.mutation = true;
-  bool noticed = false;
-  try {
-    Same("mutated", Live(LlamaBase(), options, 7, 301), alone);
-  } catch (const Failure&) {
-    noticed = true;
+  for (const TinyBase& base : AllBases()) {
+    const Life alone = Live(base, SmallOptions(), 0, 0);
+    EngineOptions options = SmallOptions();
+    options.mutation = true;
+    bool noticed = false;
+    try {
+      Same("mutated", Live(base, options, 7, 301), alone);
+    } catch (const Failure&) {
+      noticed = true;
+    }
+    CHECK(noticed);
+    // Without neighbours there are no mixed steps, and the same engine gives the true bits.
+    Same("mutated, alone", Live(base, options, 0, 0), alone);
   }
-  CHECK(noticed);
-  // Without neighbours there are no mixed steps, and the same engine gives the true bits.
-  Same("mutated, alone", Live(LlamaBase(), options, 0, 0), alone);
 }
 
 // Values that are not numbers stay in their own rows: in shared products, in padding, in pages used
@@ -192,7 +194,7 @@ TEST(isolation_notices_the_built_in_mutation) {
 TEST(isolation_a_neighbour_full_of_nan_disturbs_nobody) {
   EngineOptions options = SmallOptions();
   options.kv_cache_mib = 1;
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     Inputs inputs(403);
     const AdapterSpec spec = inputs.Spec();
     const Loss loss = inputs.AnyLoss();

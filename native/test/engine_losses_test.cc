@@ -75,7 +75,7 @@ TEST(given_gradient_is_cross_entropy_of_the_negated_weight) {
 // One softmax per position, read at K ids.
 TEST(several_targets_have_the_logprobs_of_one_each) {
   Inputs inputs(64);
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     TestEngine engine(base);
     const AdapterHandle adapter = Moved(engine, HeadSpec(kSome));
     for (const LossName name : {LossName::kCrossEntropy, LossName::kImportanceSampling}) {
@@ -131,7 +131,7 @@ TEST(head_adapters_and_others_share_steps_and_passes) {
   const Loss loss = Inputs::LossNamed(LossName::kCispo);
   const std::vector<std::vector<Module>> targets = {
       {Module::kLmHead}, {Module::kQ, Module::kDown}, kSome, {Module::kV}};
-  for (TinyBase base : {LlamaBase(), QwenBase()}) {
+  for (TinyBase base : AllBases()) {
     base.vocab = 1100;  // several tiles, the last not full
     base.tokenizer = 1100;
     std::vector<std::vector<Datum>> datums;

@@ -54,7 +54,7 @@ void RunPlan(CpuExecutor& executor, const std::vector<Text*>& texts, size_t chun
 }
 
 TEST(plan_rows_do_not_depend_on_their_plan) {
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     const ModelConfig config = ConfigOf(base);
     auto executor = NewExecutor(base);
     Inputs inputs(91);

@@ -76,7 +76,7 @@ void SameEverything(const SampleResult& actual, const SampleResult& expected) {
 
 // vllm#5543, vllm#33123, vllm#34046: cache hit and miss differ.
 TEST(prefix_cache_a_hit_has_the_bits_of_a_miss) {
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     TestEngine engine(base);
     const std::vector<std::optional<PolicyHandle>> policies = {
         std::nullopt, engine.Pin(Trained(engine, 11)), engine.Pin(Trained(engine, 12))};

@@ -25,7 +25,7 @@ AdapterHandle Trained(TestEngine& engine, unsigned seed) {
 
 // The promise between sampler and trainer: difference exactly 0.
 TEST(sampling_policy_logprob_is_what_the_trainer_computes) {
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     TestEngine engine(base);
     const AdapterHandle adapter = Trained(engine, 51);
     const PolicyHandle policy = engine.Pin(adapter);
@@ -124,11 +124,11 @@ std::vector<SampleResult> RunAll(const TinyBase& base, const EngineOptions& opti
 }
 
 TEST(sampling_step_size_threads_and_paths_change_nothing) {
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     EngineOptions options = SmallOptions();
     options.kernels = "reference";
     const std::vector<SampleResult> expected = RunAll(base, options);
-    for (const char* path : {"scalar", "avx2", "avx512"}) {
+    for (const char* path : {"scalar", "avx2", "avx512", "avx512bf16"}) {
       if (!kernels::supports(kernels::parsePath(path))) continue;
       for (int rows : {1, 3, 64, 1000}) {
         options.kernels = path;

@@ -17,6 +17,7 @@
 #include "engine/loss_fields.h"
 #include "fault_check.h"
 #include "harness.h"
+#include "kernels/kernel_table.h"
 
 namespace hotbed::test {
 
@@ -35,6 +36,7 @@ struct TinyBase {
   bool qk_norm = false;
   bool biases = false;
   bool bf16 = false;
+  const char* numerics = "f32-1";
   unsigned seed = 1;
 };
 
@@ -50,6 +52,27 @@ inline TinyBase QwenBase() {
   base.head_dim = 16;
   base.bf16 = true;
   return base;
+}
+
+// Under bf16-1, its separate head with an odd number of ids.
+inline TinyBase PairBase() {
+  TinyBase base;
+  base.tied = false;
+  base.bf16 = true;
+  base.numerics = "bf16-1";
+  return base;
+}
+
+inline std::vector<TinyBase> AllBases() { return {LlamaBase(), QwenBase(), PairBase()}; }
+
+// The options with the base's contract; where they name no path, the fastest that keeps it here.
+inline EngineOptions OptionsFor(const TinyBase& base, EngineOptions options) {
+  options.numerics = base.numerics;
+  if (options.numerics == "bf16-1" && !options.kernels) {
+    const bool dots = kernels::supports(kernels::Path::avx512bf16);
+    options.kernels = kernels::kernels(dots ? kernels::Path::avx512bf16 : kernels::bestPath()).name;
+  }
+  return options;
 }
 
 inline ModelConfig ConfigOf(const TinyBase& base) {
@@ -175,7 +198,7 @@ class TestEngine {
  public:
   explicit TestEngine(const TinyBase& base = LlamaBase(),
                       const EngineOptions& options = SmallOptions())
-      : engine_(options, ConfigOf(base), WeightsOf(base), "test") {}
+      : engine_(OptionsFor(base, options), ConfigOf(base), WeightsOf(base), "test") {}
   TestEngine(const EngineOptions& options, LoadedModel model)
       : engine_(options, std::move(model.config), std::move(model.weights), model.base_digest) {}
 

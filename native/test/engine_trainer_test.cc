@@ -48,7 +48,7 @@ std::shared_ptr<const AdapterState> TrainOnce(const TinyBase& base, const Engine
 
 TEST(trainer_calls_may_be_cut_at_any_datum) {
   Inputs inputs(31);
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     const Loss loss = inputs.AnyLoss();
     const std::vector<Datum> datums = inputs.Datums(loss, 7);
     ForwardBackwardResult whole;
@@ -67,7 +67,7 @@ TEST(trainer_calls_may_be_cut_at_any_datum) {
 
 TEST(trainer_pass_size_changes_nothing) {
   Inputs inputs(32);
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     const Loss loss = inputs.AnyLoss();
     const std::vector<Datum> datums = inputs.Datums(loss, 9);
     ForwardBackwardResult expected_result;
@@ -84,7 +84,7 @@ TEST(trainer_pass_size_changes_nothing) {
 
 TEST(trainer_recomputation_changes_nothing) {
   Inputs inputs(33);
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     const Loss loss = inputs.AnyLoss();
     const std::vector<Datum> datums = inputs.Datums(loss, 6);
     EngineOptions options = SmallOptions();
@@ -97,14 +97,14 @@ TEST(trainer_recomputation_changes_nothing) {
 
 TEST(trainer_kernel_paths_and_threads_change_nothing) {
   Inputs inputs(34);
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     const Loss loss =
         Inputs::LossNamed(base.tied ? LossName::kGspo : LossName::kImportanceSampling);
     const std::vector<Datum> datums = inputs.Datums(loss, 5);
     EngineOptions options = SmallOptions();
     options.kernels = "reference";
     const auto expected = TrainOnce(base, options, loss, datums);
-    for (const char* path : {"scalar", "avx2", "avx512"}) {
+    for (const char* path : {"scalar", "avx2", "avx512", "avx512bf16"}) {
       if (!kernels::supports(kernels::parsePath(path))) continue;
       for (int threads : {1, 2, 3}) {
         options.kernels = path;
@@ -119,7 +119,7 @@ TEST(trainer_kernel_paths_and_threads_change_nothing) {
 // page.
 TEST(trainer_group_values_equal_separate_sequences) {
   Inputs inputs(35);
-  for (const TinyBase& base : {LlamaBase(), QwenBase()}) {
+  for (const TinyBase& base : AllBases()) {
     TestEngine engine(base);
     const AdapterHandle adapter = engine.Adopt(BusyState(engine.raw().config(), FullSpec()));
     for (int prompt : {1, 2, 63, 64, 65, 66, 128, 129, 150}) {

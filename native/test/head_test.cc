@@ -5,12 +5,15 @@ using namespace hotbed::test;
 
 namespace {
 
+// How the head's weights are stored; all but wide ones are bf16 numbers.
+enum class Panels { wide, narrow, pairs };
+
 struct HeadCase {
   size_t rows, d, vocab;
   size_t targetsPerRow;  // 0, 1, or up to this many
   bool wantLogits;
   size_t odd = 0;
-  bool narrow = false;  // bf16 weights in narrow panels
+  Panels panels = Panels::wide;
   // Adapters on the head: a gap of rows without one, then the next adapter's rows, and so on.
   struct Pair {
     size_t gap, rows, rank;
@@ -27,7 +30,9 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   const size_t ldx = c.d + 2, ldl = c.vocab + 3, ldu = 36;
   Floats x = randomMatrix(random, c.rows, c.d, ldx);
   Floats w = randomMatrix(random, c.vocab, c.d, c.d, 0.3f);
-  for (size_t i = 0; c.narrow && i < w.size(); ++i) w[i] = fromBits(bitsOf(w[i]) & 0xFFFF0000u);
+  if (c.panels != Panels::wide) {
+    for (size_t i = 0; i < w.size(); ++i) w[i] = fromBits(bitsOf(w[i]) & 0xFFFF0000u);
+  }
   if (c.odd) sprinkle(random, x, c.odd);
   const Floats panels = packed(table, pool, w, c.d, c.vocab, c.d);
   const Floats panelsT = packedTransposed(table, pool, w, c.d, c.vocab, c.d);
@@ -91,12 +96,25 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   args.targets = targets.data();
   args.logprobs = logprobs.data();
   AlignedBuffer<uint32_t> words, wordsT;
-  if (c.narrow) {
+  kernels::PackedLinear transposed;
+  transposed.panels = panelsT.data();
+  transposed.dOut = c.d;
+  transposed.dIn = c.vocab;
+  if (c.panels == Panels::narrow) {
     words = AlignedBuffer<uint32_t>(kernels::narrowPanelWords(panels.size()));
     wordsT = AlignedBuffer<uint32_t>(kernels::narrowPanelWords(panelsT.size()));
     CHECK(table.narrowPanels(pool, panels.data(), panels.size(), words.data()));
     CHECK(table.narrowPanels(pool, panelsT.data(), panelsT.size(), wordsT.data()));
     args.weight.narrowPanels = words.data();
+    transposed.narrowPanels = wordsT.data();
+  }
+  if (c.panels == Panels::pairs) {
+    words = AlignedBuffer<uint32_t>(kernels::pairPanelWords(c.vocab, c.d));
+    wordsT = AlignedBuffer<uint32_t>(kernels::pairPanelWords(c.d, c.vocab));
+    CHECK(table.pairPanels(pool, panels.data(), c.vocab, c.d, words.data()));
+    CHECK(table.pairPanels(pool, panelsT.data(), c.d, c.vocab, wordsT.data()));
+    args.weight.pairPanels = words.data();
+    transposed.pairPanels = wordsT.data();
   }
   table.head(pool, args);
   kernels::HeadBackwardArgs back;
@@ -104,10 +122,7 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   back.ldx = ldx;
   back.rows = c.rows;
   back.weight = args.weight;
-  back.weightTransposed.panels = panelsT.data();
-  back.weightTransposed.dOut = c.d;
-  back.weightTransposed.dIn = c.vocab;
-  back.weightTransposed.narrowPanels = c.narrow ? wordsT.data() : nullptr;
+  back.weightTransposed = transposed;
   back.lse = lse.data();
   back.targetOffsets = offsets.data();
   back.targets = targets.data();
@@ -133,6 +148,20 @@ Floats runHead(const KernelTable& table, ThreadPool& pool, const HeadCase& c) {
   return joined(all, joined(u, du));
 }
 
+// Each case as it is, and from pair panels.
+template <size_t N>
+void checkCases(const std::string& what, const HeadCase (&cases)[N]) {
+  for (HeadCase c : cases) {
+    for (const bool pairs : {false, true}) {
+      if (pairs) c.panels = Panels::pairs;
+      checkAgainstReference(
+          what + std::to_string(c.rows) + "x" + std::to_string(c.d) + "x" +
+              std::to_string(c.vocab) + (pairs ? " of pairs" : ""),
+          [&](const KernelTable& table, ThreadPool& pool) { return runHead(table, pool, c); });
+    }
+  }
+}
+
 }  // namespace
 
 TEST(head_equals_the_reference_forward_and_backward) {
@@ -147,31 +176,21 @@ TEST(head_equals_the_reference_forward_and_backward) {
       {4, 16, 90, 0, true},
       {0, 8, 70, 1, false},
       {6, 16, 700, 3, true, 40},
-      {20, 48, 4700, 1, true, 0, true},
+      {20, 48, 4700, 1, true, 0, Panels::narrow},
   };
-  for (const HeadCase& c : cases) {
-    checkAgainstReference(
-        "head " + std::to_string(c.rows) + "x" + std::to_string(c.d) + "x" +
-            std::to_string(c.vocab),
-        [&](const KernelTable& table, ThreadPool& pool) { return runHead(table, pool, c); });
-  }
+  checkCases("head ", cases);
 }
 
 TEST(head_with_adapters_equals_the_reference) {
   const HeadCase cases[] = {
-      {1, 8, 5, 1, true, 0, false, {{0, 1, 1}}},
-      {3, 16, 513, 1, true, 0, false, {{1, 1, 16}}},
-      {70, 24, 530, 1, false, 0, true, {{0, 60, 4}, {0, 10, 33}}},
-      {150, 40, 4700, 3, false, 0, false, {{3, 40, 8}, {0, 1, 3}, {2, 90, 16}, {5, 2, 5}}},
-      {9, 16, 1100, 0, true, 0, false, {{0, 9, 2}}},
-      {40, 16, 700, 2, true, 60, false, {{1, 30, 7}}},
+      {1, 8, 5, 1, true, 0, Panels::wide, {{0, 1, 1}}},
+      {3, 16, 513, 1, true, 0, Panels::wide, {{1, 1, 16}}},
+      {70, 24, 530, 1, false, 0, Panels::narrow, {{0, 60, 4}, {0, 10, 33}}},
+      {150, 40, 4700, 3, false, 0, Panels::wide, {{3, 40, 8}, {0, 1, 3}, {2, 90, 16}, {5, 2, 5}}},
+      {9, 16, 1100, 0, true, 0, Panels::wide, {{0, 9, 2}}},
+      {40, 16, 700, 2, true, 60, Panels::wide, {{1, 30, 7}}},
   };
-  for (const HeadCase& c : cases) {
-    checkAgainstReference(
-        "head with adapters " + std::to_string(c.rows) + "x" + std::to_string(c.d) + "x" +
-            std::to_string(c.vocab),
-        [&](const KernelTable& table, ThreadPool& pool) { return runHead(table, pool, c); });
-  }
+  checkCases("head with adapters ", cases);
 }
 
 TEST(head_rows_do_not_depend_on_their_neighbours) {

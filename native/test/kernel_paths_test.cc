@@ -9,6 +9,7 @@ TEST(kernel_path_words_are_parsed) {
   CHECK(kernels::parsePath("scalar") == Path::scalar);
   CHECK(kernels::parsePath("avx2") == Path::avx2);
   CHECK(kernels::parsePath("avx512") == Path::avx512);
+  CHECK(kernels::parsePath("avx512bf16") == Path::avx512bf16);
   CHECK(kernels::parsePath("reference") == Path::reference);
   CHECK(kernels::parsePath("") == kernels::bestPath());
   CHECK(kernels::parsePath(nullptr) == kernels::bestPath());
@@ -16,7 +17,7 @@ TEST(kernel_path_words_are_parsed) {
 }
 
 TEST(kernel_tables_name_their_path) {
-  for (Path path : {Path::scalar, Path::avx2, Path::avx512, Path::reference}) {
+  for (Path path : {Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16, Path::reference}) {
     if (!kernels::supports(path)) {
       CHECK_THROWS(kernels::kernels(path), "unsupported_cpu");
       continue;

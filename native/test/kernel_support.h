@@ -118,7 +118,7 @@ inline void checkSame(const std::string& what, const Floats& actual, const Float
 
 inline std::vector<Path> fastPaths() {
   std::vector<Path> paths;
-  for (Path path : {Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (kernels::supports(path)) paths.push_back(path);
   }
   return paths;

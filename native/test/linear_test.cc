@@ -143,7 +143,7 @@ TEST(linear_gives_the_same_bits_from_narrow_panels) {
 }
 
 TEST(linear_refuses_to_narrow_what_is_not_bf16) {
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     Floats panels(kernels::packedLinearFloats(40, 9), 1.5f);
     AlignedBuffer<uint32_t> words(kernels::narrowPanelWords(panels.size()));

@@ -52,7 +52,7 @@ TEST(losses_equal_the_reference) {
 }
 
 TEST(losses_follow_their_definitions) {
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     const KernelTable& table = kernels::kernels(path);
     float mask = 1;
@@ -121,7 +121,7 @@ TEST(gspo_has_one_ratio_for_its_branch) {
     mean += static_cast<double>(lp[i]) - static_cast<double>(q[i]);
     counted += 1;
   }
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     LossArgs args;
     args.kind = LossKind::gspo;

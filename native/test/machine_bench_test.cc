@@ -22,12 +22,12 @@ TEST(machine_bench_measures_ceilings_and_layers_in_turn) {
   CHECK(machine.fma_gflops > 0);
   CHECK(machine.read_gbs > 0);
   CHECK_EQ(machine.bf16_gflops.has_value(), kernels::hasBf16Dot());
-  for (bool narrow : {false, true}) {
+  for (BenchPanels panels : {BenchPanels::kWide, BenchPanels::kNarrow, BenchPanels::kPairs}) {
     LinearBenchCase layer;
     layer.d_in = 40;
     layer.d_out = 70;
     layer.rows = {1, 5};
-    layer.narrow = narrow;
+    layer.panels = panels;
     layer.rounds = 2;
     const auto samples = bench.Linear(layer);
     CHECK_EQ(samples.size(), size_t{4});

@@ -80,7 +80,7 @@ TEST(adamw_follows_the_textbook_in_double) {
 }
 
 TEST(clip_factor_only_shrinks) {
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     const KernelTable& table = kernels::kernels(path);
     CHECK_EQ(table.clipFactor(2.0, 0.0), 1.0f);

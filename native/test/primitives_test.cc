@@ -135,7 +135,7 @@ TEST(multiply_and_add_are_not_contracted) {
   // is an addend of its own: N8's b2*v, and RoPE's x_i*s.
   volatile float e = 0x1p-13f;
   const float a = 1.0f + e, b = 1.0f - e;
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     const KernelTable& table = kernels::kernels(path);
     kernels::AdamWScalars s;
@@ -179,7 +179,7 @@ TEST(philox_matches_the_published_vectors) {
        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
        {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     for (const Vector& vector : vectors) {
       for (unsigned w = 0; w < 4; ++w) {

@@ -24,7 +24,7 @@ std::vector<double> frequencies(const KernelTable& table, size_t headDim, double
 }  // namespace
 
 TEST(rope_frequencies_agree_with_libm) {
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     for (double theta : {10000.0, 500000.0, 100.0, 1e6}) {
       for (size_t headDim : {8, 24, 64, 128}) {
@@ -39,7 +39,7 @@ TEST(rope_frequencies_agree_with_libm) {
 }
 
 TEST(rope_frequencies_follow_llama3_scaling) {
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     const std::vector<double> own = frequencies(kernels::kernels(path), 64, 500000.0, true);
     for (size_t i = 0; i < own.size(); ++i) {

@@ -130,7 +130,7 @@ TEST(sampler_masks_ids_beyond_the_tokenizer_and_reports_what_cannot_be_drawn) {
   for (size_t v = 0; v < 64; ++v) logits[v] = v < 10 ? 0.0f : 50.0f;
   float hopeless[64];
   for (float& l : hopeless) l = kPoison;
-  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512}) {
+  for (Path path : {Path::reference, Path::scalar, Path::avx2, Path::avx512, Path::avx512bf16}) {
     if (!kernels::supports(path)) continue;
     const KernelTable& table = kernels::kernels(path);
     for (uint32_t i = 0; i < 200; ++i) {

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { z } from 'zod';
-import { DEFAULT_ENGINE_OPTIONS, type EngineOptions } from '#hotbed/engine';
+import { DEFAULT_ENGINE_OPTIONS, KERNEL_PATHS, NUMERICS_IDS, type EngineOptions } from '#hotbed/engine';
 import {
   blobConfigShape,
   databaseConfigShape,
@@ -72,7 +72,8 @@ const { total: TOTAL, perTenant: PER_TENANT } = DEFAULT_ENGINE_OPTIONS.limits;
 /** What decides how the engine runs; every program that opens one reads these. */
 const engineConfigShape = {
   HOTBED_BASE_MODEL: z.string().min(1),
-  HOTBED_KERNELS: z.enum(['auto', 'scalar', 'avx2', 'avx512']).default('auto'),
+  HOTBED_NUMERICS: z.enum(NUMERICS_IDS).default(DEFAULT_ENGINE_OPTIONS.numerics),
+  HOTBED_KERNELS: z.enum(['auto', ...KERNEL_PATHS]).default('auto'),
   HOTBED_ENGINE_THREADS: integerVariable(1, 1024).optional(),
   HOTBED_KV_CACHE_MIB: integerVariable(1, 1 << 20).default(DEFAULT_ENGINE_OPTIONS.kvCacheMiB),
   HOTBED_ENGINE_ACTIVATION_MIB: integerVariable(1, 1 << 20).default(DEFAULT_ENGINE_OPTIONS.activationBudgetMiB),
@@ -132,6 +133,7 @@ export function loadGpuWorkerConfig(env: NodeJS.ProcessEnv): GpuWorkerConfig {
 function toEngineOptions(values: EngineValues): EngineOptions {
   return {
     modelFolder: resolve(values.HOTBED_BASE_MODEL),
+    numerics: values.HOTBED_NUMERICS,
     kernels: values.HOTBED_KERNELS === 'auto' ? null : values.HOTBED_KERNELS,
     threads: values.HOTBED_ENGINE_THREADS ?? null,
     kvCacheMiB: values.HOTBED_KV_CACHE_MIB,

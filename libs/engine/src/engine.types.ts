@@ -26,12 +26,30 @@ export interface AdapterSpec {
   seed: string;
 }
 
-export type KernelPath = 'scalar' | 'avx2' | 'avx512';
+/** Kernels by instruction set, slowest first; avx512bf16 is avx512 with the instruction that bf16-1 is made for. */
+export const KERNEL_PATHS = ['scalar', 'avx2', 'avx512', 'avx512bf16'] as const;
+export type KernelPath = (typeof KERNEL_PATHS)[number];
+
+/** What products with base weights compute: multiply-adds in fp32, or pairs of bf16 added in fp32. */
+export const NUMERICS_IDS = ['f32-1', 'bf16-1'] as const;
+export type NumericsId = (typeof NUMERICS_IDS)[number];
+
+/** Whether this machine offers a numerics contract to whoever names no kernel path. */
+export interface NumericsOffer {
+  id: NumericsId;
+  /** Why not; null = it does. */
+  refusal: string | null;
+}
 
 export interface EngineOptions {
   /** Hugging Face folder: config.json, *.safetensors, tokenizer.json, generation_config.json. */
   modelFolder: string;
-  /** null = the best path this CPU offers. */
+  /**
+   * The contract that every value is computed under, part of every version's identity. bf16-1 is faster where it is
+   * offered, and takes a base whose weights are bf16 numbers.
+   */
+  numerics: NumericsId;
+  /** null = the best path this CPU offers. A named path computes either contract, the same bits on all of them. */
   kernels: KernelPath | null;
   /** Threads of the pool; null = number of physical cores the process may use. */
   threads: number | null;
@@ -82,8 +100,7 @@ export interface AdmissionLimits {
 export interface EngineInfo {
   /** SHA-256 hex over canonical config, tensors and tokenizer ids: names the base by content. */
   baseDigest: string;
-  /** Numerics contract, for example 'f32-1'. */
-  numericsId: string;
+  numericsId: NumericsId;
   kernels: KernelPath;
   threads: number;
   architecture: string;

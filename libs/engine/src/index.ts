@@ -1,7 +1,7 @@
 export { EngineFault } from './engine.errors';
 export { EvictingEngine, type EvictionOptions, type EvictionStats } from './evicting-engine';
-export { DEFAULT_ENGINE_OPTIONS, openEngine } from './open-engine';
-export { TARGET_MODULES } from './engine.types';
+export { DEFAULT_ENGINE_OPTIONS, offeredNumerics, openEngine } from './open-engine';
+export { KERNEL_PATHS, NUMERICS_IDS, TARGET_MODULES } from './engine.types';
 export type {
   AdamParams,
   AdapterFile,
@@ -20,6 +20,8 @@ export type {
   KernelPath,
   Loss,
   LossName,
+  NumericsId,
+  NumericsOffer,
   OptimStepResult,
   PendingLimits,
   PolicyHandle,

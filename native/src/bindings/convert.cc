@@ -215,6 +215,7 @@ std::string ReadTenant(const Argument& argument) {
 OpenOptions ReadOpenOptions(const Argument& argument) {
   OpenOptions options;
   options.model_folder = ReadText(argument.Member("modelFolder"));
+  options.engine.numerics = ReadText(argument.Member("numerics"));
   options.engine.kernels = ReadOptional(argument.Member("kernels"), ReadText);
   options.engine.threads = ReadOptional(argument.Member("threads"), ReadInteger);
   options.engine.kv_cache_mib = ReadInteger(argument.Member("kvCacheMiB"));

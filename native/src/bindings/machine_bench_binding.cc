@@ -84,6 +84,15 @@ MachineBenchOptions ReadOptions(const Argument& argument) {
   return options;
 }
 
+BenchPanels ReadPanels(const Argument& argument) {
+  const std::string word = ReadText(argument);
+  if (word == "wide") return BenchPanels::kWide;
+  if (word == "narrow") return BenchPanels::kNarrow;
+  if (word == "pairs") return BenchPanels::kPairs;
+  throw EngineFault(FaultCode::kInvalidArgument,
+                    argument.path + ": expected wide, narrow or pairs, got '" + word + "'");
+}
+
 LinearBenchCase ReadCase(const Argument& argument) {
   LinearBenchCase layer;
   layer.d_in = ReadCount(argument.Member("dIn"));
@@ -92,7 +101,7 @@ LinearBenchCase ReadCase(const Argument& argument) {
     if (rows < 1) throw EngineFault(FaultCode::kInvalidArgument, "rows: expected at least 1");
     layer.rows.push_back(static_cast<size_t>(rows));
   }
-  layer.narrow = ReadBoolean(argument.Member("narrow"));
+  layer.panels = ReadPanels(argument.Member("panels"));
   layer.rounds = ReadCount(argument.Member("rounds"));
   return layer;
 }

@@ -19,7 +19,7 @@ CpuExecutor::CpuExecutor(const CpuExecutorOptions& options, const ModelConfig& c
     : options_(options),
       kernels_(kernels::kernels(options.path)),
       pool_(options.threads),
-      model_(config, std::move(weights), kernels_, pool_),
+      model_(config, std::move(weights), options.numerics, kernels_, pool_),
       context_{kernels_, pool_, model_, options.mutation, {}, {}, {}},
       layer_page_floats_(kernels::kvPageFloats(config.num_kv_heads, config.head_dim)),
       pages_per_slab_(std::max<size_t>(1, kSlabBytes / page_bytes())),

@@ -9,12 +9,14 @@
 #include "engine/cpu_layer.h"
 #include "engine/cpu_model.h"
 #include "engine/executor.h"
+#include "engine/numerics.h"
 #include "kernels/kernel_table.h"
 #include "util/thread_pool.h"
 
 namespace hotbed {
 
 struct CpuExecutorOptions {
+  Numerics numerics = Numerics::kF32;
   kernels::Path path = kernels::Path::scalar;
   size_t threads = 1;
   // Above this many bytes of activations a pass keeps only its layers' inputs (N14).

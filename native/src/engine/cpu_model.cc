@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/fault.h"
+
 namespace hotbed {
 
 namespace {
@@ -31,9 +33,9 @@ constexpr size_t kFirstPositions = 256;
 
 }  // namespace
 
-CpuModel::CpuModel(const ModelConfig& config, ModelWeights weights,
+CpuModel::CpuModel(const ModelConfig& config, ModelWeights weights, Numerics numerics,
                    const kernels::KernelTable& kernels, ThreadPool& pool)
-    : config_(config), kernels_(kernels), pool_(pool) {
+    : config_(config), numerics_(numerics), kernels_(kernels), pool_(pool) {
   layers_.resize(weights.layers.size());
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     LayerWeights& from = weights.layers[i];
@@ -42,20 +44,23 @@ CpuModel::CpuModel(const ModelConfig& config, ModelWeights weights,
     to.post_attention_norm = std::move(from.post_attention_norm);
     to.q_norm = std::move(from.q_norm);
     to.k_norm = std::move(from.k_norm);
-    to.qkv = Pack({&from.q, &from.k, &from.v}, {&from.q_bias, &from.k_bias, &from.v_bias}, false);
-    to.o = Pack({&from.o}, {&from.o_bias}, false);
-    to.gate_up = Pack({&from.gate, &from.up}, {&from.gate_bias, &from.up_bias}, false);
-    to.down = Pack({&from.down}, {&from.down_bias}, false);
+    const std::string layer = "layer " + std::to_string(i) + ", ";
+    to.qkv = Pack(layer + "attention", {&from.q, &from.k, &from.v},
+                  {&from.q_bias, &from.k_bias, &from.v_bias}, false);
+    to.o = Pack(layer + "attention", {&from.o}, {&from.o_bias}, false);
+    to.gate_up =
+        Pack(layer + "mlp", {&from.gate, &from.up}, {&from.gate_bias, &from.up_bias}, false);
+    to.down = Pack(layer + "mlp", {&from.down}, {&from.down_bias}, false);
     WeightMatrix* const modules[kLayerModuleCount] = {&from.q,    &from.k,  &from.v,   &from.o,
                                                       &from.gate, &from.up, &from.down};
     for (int m = 0; m < kLayerModuleCount; ++m) {
-      to.backward[m] = Pack({modules[m]}, {}, true);
+      to.backward[m] = Pack(layer, {modules[m]}, {}, true);
       modules[m]->Release();
     }
   }
   final_norm_ = std::move(weights.final_norm);
-  head_ = Pack({&weights.head}, {}, false);
-  head_backward_ = Pack({&weights.head}, {}, true);
+  head_ = Pack("the head", {&weights.head}, {}, false);
+  head_backward_ = Pack("the head", {&weights.head}, {}, true);
   weights.head.Release();
   embedding_ = std::move(weights.embedding);
   bytes_ += embedding_.bytes();
@@ -71,7 +76,7 @@ CpuModel::CpuModel(const ModelConfig& config, ModelWeights weights,
   EnsurePositions(std::min<size_t>(kFirstPositions, config_.max_position));
 }
 
-PackedWeight CpuModel::Pack(const std::vector<const WeightMatrix*>& parts,
+PackedWeight CpuModel::Pack(const std::string& name, const std::vector<const WeightMatrix*>& parts,
                             const std::vector<const std::vector<float>*>& biases, bool transposed) {
   const size_t cols = parts[0]->cols;
   size_t rows = 0;
@@ -103,20 +108,38 @@ PackedWeight CpuModel::Pack(const std::vector<const WeightMatrix*>& parts,
   for (const std::vector<float>* bias : biases) {
     packed.bias.insert(packed.bias.end(), bias->begin(), bias->end());
   }
-  packed.narrow = AlignedBuffer<uint32_t>(kernels::narrowPanelWords(packed.panels.size()));
-  if (kernels_.narrowPanels(pool_, packed.panels.data(), packed.panels.size(),
-                            packed.narrow.data())) {
-    packed.panels = {};
-  } else {
-    packed.narrow = {};
-  }
-  packed.view.panels = packed.panels.data();
-  packed.view.narrowPanels = packed.narrow.data();
   packed.view.dOut = d_out;
   packed.view.dIn = d_in;
+  Narrow(name, &packed);
   packed.view.bias = packed.bias.empty() ? nullptr : packed.bias.data();
   bytes_ += packed.panels.bytes() + packed.narrow.bytes() + packed.bias.size() * sizeof(float);
   return packed;
+}
+
+// Halves the panels where their contract or their values allow it, and fills the view.
+void CpuModel::Narrow(const std::string& name, PackedWeight* packed) {
+  const size_t d_out = packed->view.dOut;
+  const size_t d_in = packed->view.dIn;
+  const float* panels = packed->panels.data();
+  if (numerics_ == Numerics::kBf16) {
+    packed->narrow = AlignedBuffer<uint32_t>(kernels::pairPanelWords(d_out, d_in));
+    if (!kernels_.pairPanels(pool_, panels, d_out, d_in, packed->narrow.data())) {
+      throw EngineFault(FaultCode::kUnsupportedModel,
+                        "numerics: bf16-1 needs a base whose weights are bf16 numbers; " + name +
+                            " holds others (use f32-1, or convert the base to bf16 first)");
+    }
+    packed->panels = {};
+    packed->view.pairPanels = packed->narrow.data();
+    return;
+  }
+  packed->narrow = AlignedBuffer<uint32_t>(kernels::narrowPanelWords(packed->panels.size()));
+  if (kernels_.narrowPanels(pool_, panels, packed->panels.size(), packed->narrow.data())) {
+    packed->panels = {};
+    packed->view.narrowPanels = packed->narrow.data();
+  } else {
+    packed->narrow = {};
+    packed->view.panels = packed->panels.data();
+  }
 }
 
 void CpuModel::Embed(const int32_t* tokens, size_t rows, float* x) const {

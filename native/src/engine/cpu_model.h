@@ -1,12 +1,15 @@
-// The base as the CPU kernels read it: weights packed once, in fp32, in both directions.
+// The base as the CPU kernels read it: weights packed once, in both directions, as its numerics
+// contract multiplies with them.
 #ifndef HOTBED_ENGINE_CPU_MODEL_H_
 #define HOTBED_ENGINE_CPU_MODEL_H_
 
+#include <string>
 #include <vector>
 
 #include "engine/adapter_state.h"
 #include "engine/model_config.h"
 #include "engine/model_weights.h"
+#include "engine/numerics.h"
 #include "kernels/kernel_table.h"
 #include "util/aligned_buffer.h"
 #include "util/thread_pool.h"
@@ -16,7 +19,7 @@ namespace hotbed {
 // Owns one packed matrix and its bias.
 struct PackedWeight {
   AlignedBuffer<float> panels;     // or, where every weight is a bf16 number,
-  AlignedBuffer<uint32_t> narrow;  // half the bytes for the same bits
+  AlignedBuffer<uint32_t> narrow;  // half the bytes for the same bits, or bf16-1's pairs
   std::vector<float> bias;
   kernels::PackedLinear view;
 };
@@ -32,9 +35,10 @@ struct CpuLayer {
 class CpuModel {
  public:
   // Consumes `weights` matrix by matrix, so that stored and packed form of one matrix coexist
-  // briefly.
-  CpuModel(const ModelConfig& config, ModelWeights weights, const kernels::KernelTable& kernels,
-           ThreadPool& pool);
+  // briefly. Throws EngineFault unsupported_model where bf16-1 meets a weight that is not a bf16
+  // number: it never rounds a weight.
+  CpuModel(const ModelConfig& config, ModelWeights weights, Numerics numerics,
+           const kernels::KernelTable& kernels, ThreadPool& pool);
 
   const ModelConfig& config() const { return config_; }
   const CpuLayer& layer(int i) const { return layers_[i]; }
@@ -52,10 +56,13 @@ class CpuModel {
   const float* sin() const { return sin_.data(); }
 
  private:
-  PackedWeight Pack(const std::vector<const WeightMatrix*>& parts,
+  PackedWeight Pack(const std::string& name, const std::vector<const WeightMatrix*>& parts,
                     const std::vector<const std::vector<float>*>& biases, bool transposed);
 
+  void Narrow(const std::string& name, PackedWeight* packed);
+
   ModelConfig config_;
+  Numerics numerics_;
   const kernels::KernelTable& kernels_;
   ThreadPool& pool_;
   WeightMatrix embedding_;

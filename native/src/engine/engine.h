@@ -29,7 +29,10 @@
 namespace hotbed {
 
 struct EngineOptions {
-  // "scalar" | "avx2" | "avx512"; absent = the best this CPU offers.
+  // "f32-1" | "bf16-1"; what bf16-1 asks of the CPU and the base is said in numerics.h,
+  // cpu_model.h.
+  std::string numerics = "f32-1";
+  // "scalar" | "avx2" | "avx512" | "avx512bf16"; absent = the best this CPU offers.
   std::optional<std::string> kernels;
   std::optional<int> threads;  // absent = physical cores that the process may use
   int kv_cache_mib = 256;      // room for key/value pages, those of the prefix cache included

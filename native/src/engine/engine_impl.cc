@@ -2,6 +2,7 @@
 
 #include "engine/cpu_count.h"
 #include "engine/cpu_executor.h"
+#include "engine/numerics.h"
 #include "engine/pending_work.h"
 #include "engine/validate.h"
 
@@ -9,25 +10,14 @@ namespace hotbed {
 
 namespace {
 
-constexpr char kNumericsId[] = "f32-1";
 constexpr size_t kMiB = size_t{1} << 20;
-
-kernels::Path PathOf(const std::optional<std::string>& word) {
-  if (!word) return kernels::bestPath();
-  for (const char* known : {"scalar", "avx2", "avx512", "reference"}) {
-    if (*word != known) continue;
-    const kernels::Path path = kernels::parsePath(known);
-    kernels::kernels(path);  // throws unsupported_cpu naming what is missing
-    return path;
-  }
-  throw EngineFault(FaultCode::kInvalidArgument,
-                    "kernels: expected scalar, avx2, avx512 or reference, got '" + *word + "'");
-}
 
 CpuExecutorOptions ExecutorOptions(const EngineOptions& options) {
   ValidateOptions(options);
   CpuExecutorOptions executor;
-  executor.path = PathOf(options.kernels);
+  const NumericsChoice choice = ChooseNumerics(options.numerics, options.kernels);
+  executor.numerics = choice.numerics;
+  executor.path = choice.path;
   executor.threads = options.threads ? *options.threads : PhysicalCores();
   executor.activation_budget_bytes = static_cast<size_t>(options.activation_budget_mib) * kMiB;
   executor.slice_flops = options.train_slice_flops;
@@ -65,7 +55,7 @@ Engine::Impl::Impl(const EngineOptions& options, ModelConfig config, ModelWeight
                           std::to_string(executor->page_bytes() / kMiB + 1) + " MiB");
   }
   info_.base_digest = std::move(base_digest);
-  info_.numerics_id = kNumericsId;
+  info_.numerics_id = NumericsId(executor_options.numerics);
   info_.kernels = kernels::kernels(executor_options.path).name;
   info_.threads = static_cast<int>(executor_options.threads);
   info_.architecture = config_.architecture;

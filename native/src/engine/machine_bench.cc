@@ -82,17 +82,25 @@ std::vector<LinearSample> MachineBench::Linear(const LinearBenchCase& layer) {
     throw EngineFault(FaultCode::kInvalidArgument, "linear: dIn, dOut and rows must not be empty");
   }
   const size_t floats = kernels::packedLinearFloats(layer.d_out, layer.d_in);
-  const size_t bytes = layer.narrow ? kernels::narrowPanelWords(floats) * 4 : floats * 4;
+  const bool pairs = layer.panels == BenchPanels::kPairs;
+  const bool wide = layer.panels == BenchPanels::kWide;
+  const size_t words =
+      pairs ? kernels::pairPanelWords(layer.d_out, layer.d_in) : kernels::narrowPanelWords(floats);
+  const size_t bytes = wide ? floats * 4 : words * 4;
   const size_t copies = std::max<size_t>(1, memory_.bytes() / bytes);
-  AlignedBuffer<uint32_t> narrow(layer.narrow ? copies * bytes / 4 : 0);
-  AlignedBuffer<float> own(!layer.narrow && copies * floats > memory_.size() ? copies * floats : 0);
+  AlignedBuffer<uint32_t> narrow(wide ? 0 : copies * words);
+  AlignedBuffer<float> own(wide && copies * floats > memory_.size() ? copies * floats : 0);
   const float* panels = own.size() != 0 ? own.data() : memory_.data();
-  if (layer.narrow) {
-    AlignedBuffer<float> wide(floats);
-    for (size_t i = 0; i < floats; ++i) wide[i] = static_cast<float>(i % 17) * 0.25f - 2.0f;
-    kernels_.narrowPanels(pool_, wide.data(), floats, narrow.data());
+  if (!wide) {
+    AlignedBuffer<float> panel(floats);
+    for (size_t i = 0; i < floats; ++i) panel[i] = static_cast<float>(i % 17) * 0.25f - 2.0f;
+    if (pairs) {
+      kernels_.pairPanels(pool_, panel.data(), layer.d_out, layer.d_in, narrow.data());
+    } else {
+      kernels_.narrowPanels(pool_, panel.data(), floats, narrow.data());
+    }
     for (size_t copy = 1; copy < copies; ++copy) {
-      std::memcpy(narrow.data() + copy * bytes / 4, narrow.data(), bytes);
+      std::memcpy(narrow.data() + copy * words, narrow.data(), bytes);
     }
   }
   const size_t most = *std::max_element(layer.rows.begin(), layer.rows.end());
@@ -114,10 +122,11 @@ std::vector<LinearSample> MachineBench::Linear(const LinearBenchCase& layer) {
         args.x = x.data();
         args.ldx = layer.d_in;
         args.rows = rows;
-        if (layer.narrow) {
-          args.weight.narrowPanels = narrow.data() + copy * bytes / 4;
-        } else {
+        if (wide) {
           args.weight.panels = panels + copy * floats;
+        } else {
+          (pairs ? args.weight.pairPanels : args.weight.narrowPanels) =
+              narrow.data() + copy * words;
         }
         args.weight.dOut = layer.d_out;
         args.weight.dIn = layer.d_in;

@@ -29,11 +29,14 @@ struct MachineSample {
   double read_gbs = 0;                // 10^9 bytes/s streamed from memory
 };
 
+// How the weights are stored: fp32, bf16 numbers for f32-1, or the pairs of bf16-1.
+enum class BenchPanels { kWide, kNarrow, kPairs };
+
 struct LinearBenchCase {
   size_t d_in = 0;
   size_t d_out = 0;
   std::vector<size_t> rows;
-  bool narrow = false;  // weights that are bf16 numbers, in panels half as wide
+  BenchPanels panels = BenchPanels::kWide;
   size_t rounds = 0;
 };
 

@@ -1,41 +1,11 @@
 #include "kernels/path.h"
 //
 #include "kernels/gemm.h"
+#include "kernels/gemm_tile.h"
 
 namespace hotbed::kernels::HOTBED_PATH {
 
 namespace {
-
-// Writes result(chain, old, column) for every accumulator; old() loads what c holds, column(p)
-// loads p's elements of the same columns. Unrolled, or the accumulators would go through memory.
-template <int MR, int NV, class Result>
-HOTBED_INLINE void finishTile(const V16 (&acc)[MR][NV], float* c, size_t ldc, size_t last,
-                              const Result& result) {
-  if (last == 16) {
-#pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m) {
-#pragma GCC unroll 8
-      for (int j = 0; j < NV; ++j) {
-        float* to = c + static_cast<size_t>(m) * ldc + j * 16;
-        const auto old = [=] { return load(to); };
-        const auto column = [=](const float* p) { return load(p + j * 16); };
-        store(to, result(acc[m][j], old, column));
-      }
-    }
-    return;
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-#pragma GCC unroll 8
-    for (int j = 0; j < NV; ++j) {
-      float* to = c + static_cast<size_t>(m) * ldc + j * 16;
-      const size_t lanes = j == NV - 1 ? last : 16;
-      const auto old = [=] { return load(to, lanes); };
-      const auto column = [=](const float* p) { return load(p + j * 16, lanes); };
-      store(to, result(acc[m][j], old, column), lanes);
-    }
-  }
-}
 
 // How a tile reads 16 lanes of B's row, column j of a group that begins with column j0. In panels
 // groups of two columns and more begin with an even one.
@@ -83,20 +53,7 @@ __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0, con
   // Lanes present in the last column; the other columns are always full.
   const size_t last = minSize(16, g.n - (j0 + NV - 1) * 16);
   float* c = g.c + m0 * g.ldc + j0 * 16;
-  if (g.finish == Finish::carry) {
-#pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m) {
-#pragma GCC unroll 8
-      for (int j = 0; j < NV; ++j) {
-        const float* from = c + static_cast<size_t>(m) * g.ldc + j * 16;
-        acc[m][j] = j == NV - 1 && last != 16 ? load(from, last) : load(from);
-      }
-    }
-  } else {
-    for (int m = 0; m < MR; ++m) {
-      for (int j = 0; j < NV; ++j) acc[m][j] = zero();
-    }
-  }
+  startTile(acc, c, g.ldc, last, g.finish == Finish::carry);
   // Four rows share a pointer: [p], [p + am], [p + 2 am], [p + 3 am] fit x86 addressing.
   constexpr int kPointers = (MR + 3) / 4;
   const float* a[kPointers];
@@ -170,34 +127,16 @@ __attribute__((noinline)) void gemmTile(const Gemm& g, size_t m0, size_t j0, con
 
 using GemmTile = void (*)(const Gemm&, size_t m0, size_t j0, const char* soon);
 
-template <int NV, class Columns, int kRows>
-struct GemmTiles {
-  // tile[i]: i rows; index 0 is unused.
-  GemmTile tile[kRows + 1];
-  constexpr GemmTiles() : tile{} { fill<kRows>(); }
-  template <int MR>
-  constexpr void fill() {
-    if constexpr (MR > 0) {
-      tile[MR] = gemmTile<MR, NV, Columns>;
-      fill<MR - 1>();
-    }
-  }
-};
-
 // What a tile fetches at each step of k, at least.
 constexpr size_t kFetchBytes = 64;
-
-template <int NV>
-constexpr int maxRows() {
-  return NV == 1 ? kMaxRows1 : NV == 2 ? kMaxRows2 : NV == 4 ? kMaxRows4 : kMaxRows8;
-}
 
 // All rows of one column group, in tiles of nearly equal height.
 template <int NV, class Columns>
 HOTBED_INLINE void gemmColumns(const Gemm& g, size_t j0) {
   constexpr int kRows = maxRows<NV>();
   if constexpr (kRows > 0) {
-    static constexpr GemmTiles<NV, Columns, kRows> tiles;
+    static constexpr auto tiles = TileTable<GemmTile, kRows>::of(
+        [](auto rows) { return gemmTile<decltype(rows)::value, NV, Columns>; });
     const size_t count = divideUp(g.m, kRows);
     for (size_t i = 0; i < count; ++i) {
       const size_t begin = g.m * i / count;

@@ -19,6 +19,9 @@ const KernelTable& table();
 namespace avx512 {
 const KernelTable& table();
 }
+namespace avx512bf16 {
+const KernelTable& table();
+}
 #endif
 
 namespace {
@@ -42,10 +45,13 @@ std::string missingForV3() {
 
 std::string missingFor(Path path) {
   std::string missing = missingForV3();
-  if (path != Path::avx512) return missing;
+  if (path != Path::avx512 && path != Path::avx512bf16) return missing;
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
   if (!wide) missing += missing.empty() ? "avx512f/dq/bw/vl" : ", avx512f/dq/bw/vl";
+  if (path == Path::avx512bf16 && !__builtin_cpu_supports("avx512bf16")) {
+    missing += missing.empty() ? "avx512bf16" : ", avx512bf16";
+  }
   return missing;
 }
 
@@ -68,6 +74,8 @@ const KernelTable& kernels(Path path) {
       return avx2::table();
     case Path::avx512:
       return avx512::table();
+    case Path::avx512bf16:
+      return avx512bf16::table();
     case Path::reference:
       break;
   }
@@ -86,10 +94,12 @@ Path parsePath(const char* word) {
   if (std::strcmp(word, "scalar") == 0) return Path::scalar;
   if (std::strcmp(word, "avx2") == 0) return Path::avx2;
   if (std::strcmp(word, "avx512") == 0) return Path::avx512;
+  if (std::strcmp(word, "avx512bf16") == 0) return Path::avx512bf16;
   if (std::strcmp(word, "reference") == 0) return Path::reference;
   throw Error(
       "invalid_argument", "HOTBED_KERNELS",
-      std::string("HOTBED_KERNELS must be scalar, avx2, avx512 or reference, not '") + word + "'");
+      std::string("HOTBED_KERNELS must be scalar, avx2, avx512, avx512bf16 or reference, not '") +
+          word + "'");
 }
 
 }  // namespace hotbed::kernels

@@ -23,8 +23,9 @@
 
 namespace hotbed::kernels {
 
-// reference: the slow obvious twin that the others are compared with.
-enum class Path { scalar, avx2, avx512, reference };
+// reference: the slow obvious twin that the others are compared with. avx512bf16: avx512 whose pair
+// panels (linear.h) use VDPBF16PS; the other paths give that instruction's bits without it.
+enum class Path { scalar, avx2, avx512, avx512bf16, reference };
 
 struct KernelTable {
   Path path;
@@ -35,6 +36,9 @@ struct KernelTable {
   // Narrows `floats` packed floats to bf16; false, with `out` undefined, when one of them is not
   // exactly a bf16 number.
   bool (*narrowPanels)(ThreadPool&, const float* panels, size_t floats, uint32_t* out);
+  // Pair panels of a packed [dOut, dIn] matrix; false, with `out` undefined, when one element is
+  // not exactly a bf16 number.
+  bool (*pairPanels)(ThreadPool&, const float* panels, size_t dOut, size_t dIn, uint32_t* out);
   void (*linear)(ThreadPool&, const LinearArgs&);
 
   void (*loraForward)(ThreadPool&, const LoraForwardArgs&);
@@ -89,10 +93,11 @@ struct KernelTable {
 // Throws Error "unsupported_cpu" naming the missing features when this machine cannot run `path`.
 const KernelTable& kernels(Path path);
 bool supports(Path path);
-// The fastest path this machine supports; throws Error "unsupported_cpu" below x86-64-v3.
+// The fastest path of f32-1 that this machine supports; throws Error "unsupported_cpu" below
+// x86-64-v3.
 Path bestPath();
-// "scalar" | "avx2" | "avx512" | "reference"; null or empty: bestPath(). Throws Error
-// "invalid_argument" for another word.
+// "scalar" | "avx2" | "avx512" | "avx512bf16" | "reference"; null or empty: bestPath(). Throws
+// Error "invalid_argument" for another word.
 Path parsePath(const char* word);
 
 }  // namespace hotbed::kernels

@@ -1,6 +1,7 @@
 #include "kernels/path.h"
 //
 #include "kernels/gemm.h"
+#include "kernels/gemm_pairs.h"
 #include "kernels/path_table.h"
 
 namespace hotbed::kernels::HOTBED_PATH {
@@ -66,6 +67,29 @@ bool narrowPanels(ThreadPool& pool, const float* panels, size_t floats, uint32_t
   return !*inexact;
 }
 
+bool pairPanels(ThreadPool& pool, const float* panels, size_t dOut, size_t dIn, uint32_t* out) {
+  const size_t pairs = divideUp(dIn, 2);
+  bool* inexact = static_cast<bool*>(pool.shared(sizeof(bool)));
+  *inexact = false;
+  pool.forEach(divideUp(dOut, kPanelWidth), [=](size_t panel, size_t) {
+    const float* from = panels + panel * dIn * kPanelWidth;
+    uint32_t* to = out + panel * pairs * kPanelWidth;
+    uint32_t rest = 0;
+    for (size_t i = 0; i < pairs; ++i) {
+      uint32_t even[kPanelWidth];
+      uint32_t odd[kPanelWidth] = {};
+      __builtin_memcpy(even, from + 2 * i * kPanelWidth, sizeof even);
+      if (2 * i + 1 < dIn) __builtin_memcpy(odd, from + (2 * i + 1) * kPanelWidth, sizeof odd);
+      for (size_t c = 0; c < kPanelWidth; ++c) {
+        rest |= even[c] | odd[c];
+        to[i * kPanelWidth + c] = even[c] >> 16 | (odd[c] & 0xFFFF0000u);
+      }
+    }
+    if (rest & 0xFFFFu) __atomic_store_n(inexact, true, __ATOMIC_RELAXED);
+  });
+  return !*inexact;
+}
+
 namespace {
 
 struct Split {
@@ -120,31 +144,51 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
   const size_t tasks = rowBlocks * columnBlocks;
   size_t fetchBytes = 0;
   for (size_t i = 0; i < args.fetchCount; ++i) fetchBytes += args.fetch[i].bytes;
+  const size_t roundedStride = pairStride(w.dIn);
+  uint32_t* rounded = nullptr;
+  if (w.pairPanels) {
+    rounded = static_cast<uint32_t*>(pool.shared(args.rows * roundedStride * sizeof(uint32_t)));
+    roundRows(pool, args.x, args.ldx, args.rows, w.dIn, rounded, roundedStride);
+  }
   pool.forEach(tasks, [&](size_t task, size_t) {
     const size_t rowBlock = task / columnBlocks;
     const size_t columnBlock = task % columnBlocks;
     const size_t rowBegin = args.rows * rowBlock / rowBlocks;
     const size_t rowEnd = args.rows * (rowBlock + 1) / rowBlocks;
-    Gemm g;
-    g.m = rowEnd - rowBegin;
-    g.n = w.dOut;
-    g.k = w.dIn;
-    g.a = args.x + rowBegin * args.ldx;
-    g.am = args.ldx;
-    setPanels(g, w, 0, 0);
-    g.c = args.y + rowBegin * args.ldy;
-    g.ldc = args.ldy;
-    g.finish = w.bias ? Finish::bias : Finish::store;
-    g.bias = w.bias;
     FetchCursor fetch;
     if (fetchBytes != 0) {
       const size_t begin = fetchBytes * task / tasks;
       fetch = {args.fetch, args.fetchCount, 0, begin, fetchBytes * (task + 1) / tasks - begin};
-      g.fetch = &fetch;
     }
     const size_t groupColumns = 2 * groupPanels;
-    gemmPanels(g, minSize(columns, groups * columnBlock / columnBlocks * groupColumns),
-               minSize(columns, groups * (columnBlock + 1) / columnBlocks * groupColumns));
+    const size_t columnBegin = minSize(columns, groups * columnBlock / columnBlocks * groupColumns);
+    const size_t columnEnd =
+        minSize(columns, groups * (columnBlock + 1) / columnBlocks * groupColumns);
+    const auto describe = [&](auto& g) {
+      g.m = rowEnd - rowBegin;
+      g.n = w.dOut;
+      g.k = w.dIn;
+      g.c = args.y + rowBegin * args.ldy;
+      g.ldc = args.ldy;
+      g.finish = w.bias ? Finish::bias : Finish::store;
+      g.bias = w.bias;
+      g.fetch = fetchBytes != 0 ? &fetch : nullptr;
+    };
+    if (w.pairPanels) {
+      PairGemm g;
+      describe(g);
+      g.a = rounded + rowBegin * roundedStride;
+      g.am = roundedStride;
+      setPairPanels(g, w, 0, 0);
+      gemmPairs(g, columnBegin, columnEnd);
+    } else {
+      Gemm g;
+      describe(g);
+      g.a = args.x + rowBegin * args.ldx;
+      g.am = args.ldx;
+      setPanels(g, w, 0, 0);
+      gemmPanels(g, columnBegin, columnEnd);
+    }
   });
 }
 

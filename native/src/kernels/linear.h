@@ -8,6 +8,13 @@
 // Weights that are bf16 by nature may be narrowed after packing: half the memory and half the
 // reading, widened exactly inside the kernel, so the same bits. Narrow panels hold for each (p, k)
 // 16 words, word l = bf16 of column l | bf16 of column 16 + l << 16: one shift or mask widens them.
+//
+// Pair panels are the product of the numerics id bf16-1 (P1), whose weights are bf16 numbers: panel
+// p holds for each pair i of k's 32 words, word c = bf16 of W[p*32 + c][2i] | bf16 of
+// W[p*32 + c][2i+1] << 16. x is rounded to bf16 (nearest, ties to even) and each pair continues the
+// chain by two fused multiply-adds, the odd element first, with denormals read and given as zeros:
+// what VDPBF16PS does. Where dIn is odd the last pair's second half is +0 * +0. The bias is added
+// in the same float environment.
 // rows = 0 is allowed. y must not overlap x. Leading dimensions count floats.
 #pragma once
 
@@ -31,10 +38,17 @@ struct PackedLinear {
   const float* bias = nullptr;  // [dOut] or none
   // Narrow panels, 64-byte aligned; used in place of `panels` where set.
   const uint32_t* narrowPanels = nullptr;
+  // Pair panels, 64-byte aligned: where set, the product is bf16-1's.
+  const uint32_t* pairPanels = nullptr;
 };
 
 // 32-bit words that packedLinearFloats floats take when narrowed.
 inline constexpr size_t narrowPanelWords(size_t floats) { return floats / 2; }
+
+// 32-bit words of pair panels of a packed [dOut, dIn] matrix.
+inline constexpr size_t pairPanelWords(size_t dOut, size_t dIn) {
+  return (dOut + kPanelWidth - 1) / kPanelWidth * kPanelWidth * ((dIn + 1) / 2);
+}
 
 // Memory that will be read soon.
 struct FetchSpan {

@@ -1,6 +1,6 @@
-// Included first by every file that is built once per path. HOTBED_PATH (scalar, avx2, avx512)
-// names the namespace, HOTBED_PATH_<name> selects the lanes. Everything here has a name of its own
-// in each path, so that the linker can never merge code of two instruction sets.
+// Included first by every file that is built once per path. HOTBED_PATH (scalar, avx2, avx512,
+// avx512bf16) names the namespace, HOTBED_PATH_<name> selects the lanes. Everything here has a name
+// of its own in each path, so that the linker can never merge code of two instruction sets.
 #pragma once
 
 #ifndef HOTBED_PATH
@@ -14,7 +14,7 @@
 
 #define HOTBED_INLINE static inline __attribute__((always_inline))
 
-#if defined(HOTBED_PATH_avx512)
+#if defined(HOTBED_PATH_avx512) || defined(HOTBED_PATH_avx512bf16)
 #include "kernels/lanes_avx512.h"
 #elif defined(HOTBED_PATH_avx2)
 #include "kernels/lanes_avx2.h"

@@ -14,6 +14,7 @@ const KernelTable& table() {
       packLinear,
       packLinearTransposed,
       narrowPanels,
+      pairPanels,
       linear,
       loraForward,
       loraForwardMany,

@@ -13,6 +13,7 @@ constexpr size_t kWorthSharing = 200000;
 void packLinear(ThreadPool&, const PackLinearArgs&);
 void packLinearTransposed(ThreadPool&, const PackLinearArgs&);
 bool narrowPanels(ThreadPool&, const float* panels, size_t floats, uint32_t* out);
+bool pairPanels(ThreadPool&, const float* panels, size_t dOut, size_t dIn, uint32_t* out);
 void linear(ThreadPool&, const LinearArgs&);
 void loraForward(ThreadPool&, const LoraForwardArgs&);
 void loraForwardMany(ThreadPool&, const LoraForwardArgs*, size_t count);

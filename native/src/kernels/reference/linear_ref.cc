@@ -1,3 +1,5 @@
+#include <immintrin.h>
+
 #include <cstring>
 
 #include "kernels/reference/reference.h"
@@ -16,6 +18,49 @@ float panelElement(const PackedLinear& w, size_t out, size_t k) {
   }
   return w.panels[(out / kPanelWidth) * kPanelWidth * w.dIn + k * kPanelWidth + out % kPanelWidth];
 }
+
+float fromBits(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// Nearest bf16 number, ties to even, by the distances to the two neighbours.
+float roundBf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  if (x != x) return fromBits((bits | 0x400000u) & 0xFFFF0000u);
+  const uint32_t rest = bits & 0xFFFFu;
+  const uint32_t below = bits & 0xFFFF0000u;  // towards zero
+  const bool up = rest > 0x8000u || (rest == 0x8000u && (below & 0x10000u));
+  return fromBits(up ? below + 0x10000u : below);
+}
+
+// bf16-1's product (P1): see linear.h.
+void pairLinear(const LinearArgs& args) {
+  const PackedLinear& w = args.weight;
+  const size_t pairs = (w.dIn + 1) / 2;
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr(saved | 0x8040);  // denormals are read and given as zeros
+  for (size_t row = 0; row < args.rows; ++row) {
+    const float* x = args.x + row * args.ldx;
+    for (size_t out = 0; out < w.dOut; ++out) {
+      const uint32_t* words =
+          w.pairPanels + out / kPanelWidth * pairs * kPanelWidth + out % kPanelWidth;
+      volatile float sum = 0.0f;  // volatile: nothing moves across the two settings
+      for (size_t i = 0; i < pairs; ++i) {
+        const uint32_t word = words[i * kPanelWidth];
+        const float odd = 2 * i + 1 < w.dIn ? x[2 * i + 1] : 0.0f;
+        sum = fmaf1(roundBf16(odd), fromBits(word & 0xFFFF0000u), sum);
+        sum = fmaf1(roundBf16(x[2 * i]), fromBits(word << 16), sum);
+      }
+      if (w.bias) sum = sum + w.bias[out];
+      args.y[row * args.ldy + out] = sum;
+    }
+  }
+  _mm_setcsr(saved);
+}
+
 }  // namespace
 
 void packLinear(ThreadPool&, const PackLinearArgs& args) {
@@ -56,8 +101,28 @@ bool narrowPanels(ThreadPool&, const float* panels, size_t floats, uint32_t* out
   return true;
 }
 
+bool pairPanels(ThreadPool&, const float* panels, size_t dOut, size_t dIn, uint32_t* out) {
+  const size_t pairs = (dIn + 1) / 2;
+  const size_t columns = (dOut + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
+  std::memset(out, 0, pairs * columns * sizeof *out);
+  for (size_t column = 0; column < columns; ++column) {
+    for (size_t k = 0; k < dIn; ++k) {
+      uint32_t bits;
+      std::memcpy(&bits,
+                  &panels[(column / kPanelWidth * dIn + k) * kPanelWidth + column % kPanelWidth],
+                  sizeof bits);
+      if (bits & 0xFFFFu) return false;
+      uint32_t& word =
+          out[(column / kPanelWidth * pairs + k / 2) * kPanelWidth + column % kPanelWidth];
+      word |= k % 2 == 0 ? bits >> 16 : bits;
+    }
+  }
+  return true;
+}
+
 void linear(ThreadPool&, const LinearArgs& args) {
   const PackedLinear& w = args.weight;
+  if (w.pairPanels) return pairLinear(args);
   for (size_t row = 0; row < args.rows; ++row) {
     for (size_t out = 0; out < w.dOut; ++out) {
       float sum = 0.0f;

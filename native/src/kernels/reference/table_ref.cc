@@ -9,6 +9,7 @@ const KernelTable& table() {
       packLinear,
       packLinearTransposed,
       narrowPanels,
+      pairPanels,
       linear,
       loraForward,
       loraForwardMany,
