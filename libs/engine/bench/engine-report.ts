@@ -1,3 +1,4 @@
+import type { KernelPath, NumericsId } from '../src/engine.types';
 import type { MachineSample } from './machine-bench';
 
 /** What `bench:engine --json` prints. Speeds are medians; shares are medians of each round's own quotient. */
@@ -9,7 +10,8 @@ export interface EngineReport {
   grouped: GroupedRow | null;
   adapter: AdapterRow | null;
   model: string;
-  kernels: string;
+  /** By numerics id, in the order measured; groups and adapters are of the first. */
+  kernels: Partial<Record<NumericsId, KernelPath>>;
   threads: number;
   seconds: number;
   /** Of each part. */
@@ -19,7 +21,7 @@ export interface EngineReport {
 }
 
 export interface LinearRow {
-  numerics: string;
+  numerics: NumericsId;
   rows: number;
   dIn: number;
   dOut: number;
@@ -31,7 +33,7 @@ export interface LinearRow {
 }
 
 export interface DecodeRow {
-  numerics: string;
+  numerics: NumericsId;
   rows: number;
   adapters: number;
   tokensPerS: number;
@@ -39,7 +41,7 @@ export interface DecodeRow {
 }
 
 export interface TrainingRow {
-  numerics: string;
+  numerics: NumericsId;
   adapters: number;
   rank: number;
   tokensPerS: number;

@@ -11,8 +11,9 @@ const section = (head: string, rows: string[]): string[] => (rows.length === 0 ?
 /** The report for people: each figure beside the ceiling that it is measured against. */
 export function engineText(report: EngineReport): string {
   const { machine, adapter, grouped } = report;
+  const kernels = Object.entries(report.kernels).map(([numerics, path]) => `${numerics} on ${path}`);
   const lines = [
-    `${report.model}; ${report.kernels}, ${report.threads} threads`,
+    `${report.model}; ${kernels.join(', ')}; ${report.threads} threads`,
     `ceilings: ${machine.fmaGflops} GFLOP/s fp32 multiply-add, ${machine.bf16Gflops ?? 'no'} GFLOP/s bf16 dots, ${machine.readGBs} GB/s read`,
     ...section(
       'linear        rows    dIn    dOut   GFLOP/s  of peak (the lower of FMA and read)  of read',

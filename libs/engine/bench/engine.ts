@@ -7,6 +7,7 @@ import { LEAST_ROUNDS, rounded } from './interleave';
 import { linearShapes, measureLinear } from './linear-cases';
 import { QUICK_READ_MIB, READ_MIB, machineNow, medianMachine, openMachineBench, roundedMachine } from './machine-bench';
 import type { Bench } from './measure';
+import { NUMERICS_LIST_OPTION, numericsListOf } from './numerics';
 import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
 import { type TrainingKind, measureGrouped, measureTraining } from './training-cases';
@@ -17,6 +18,7 @@ export const ENGINE_BENCH: BenchCommand = {
   options: {
     ...COMMON_OPTIONS,
     ...MODEL_OPTIONS,
+    ...NUMERICS_LIST_OPTION,
     rounds: {
       type: 'string',
       default: String(LEAST_ROUNDS),
@@ -80,66 +82,62 @@ export async function benchEngine(options: GivenOptions): Promise<EngineReport> 
   const weights = Object.fromEntries(Object.entries(PARTS).filter(([part]) => wanted.has(part as Part)));
   const budget = new Budget(options.whole('budget-s', 1), weights);
   const model = speedModel(options.text('model'), quick ? QUICK_SHAPE : SMOLLM2_135M, seed);
+  const leftOut: string[] = [];
+  const benches: Bench[] = [];
   try {
-    const engine = await openEngine({
-      ...DEFAULT_ENGINE_OPTIONS,
-      modelFolder: model.folder,
-      kvCacheMiB: 1024,
-      activationBudgetMiB: 4096,
-    });
-    try {
-      const info = engine.info();
-      const bench: Bench = {
-        engine,
-        model,
-        machine: openMachineBench(info.kernels, sizes.readMiB),
-        numerics: info.numericsId,
-        rounds: options.whole('rounds', 1),
-        seed,
-        leftOut: [],
-      };
-      const shapes = quick ? linearShapes(model.shape) : [...linearShapes(model.shape), ...DEMO_SHAPES];
-      await machineNow(bench.machine); // first touches
-      const partSeconds: Record<string, number> = {};
-      const run = async <T>(part: Part, otherwise: T, measure: (deadline: number) => Promise<T>): Promise<T> => {
-        if (!wanted.has(part)) {
-          bench.leftOut.push(`${part}: not asked for`);
-          return otherwise;
-        }
-        const began = budget.secondsUsed();
-        const result = await measure(budget.deadlineOf(part));
-        partSeconds[part] = rounded(budget.secondsUsed() - began);
-        return result;
-      };
-      const nothing = { linear: [], machine: [] };
-      const { linear, machine } = await run('linear', nothing, (deadline) =>
-        measureLinear(bench, shapes, sizes.rows, deadline),
-      );
-      const decode = await run('decode', [], (deadline) =>
-        measureDecode(bench, sizes.decodeRows, sizes.decodeTokens, deadline),
-      );
-      const training = await run('training', [], (deadline) => measureTraining(bench, sizes.training, deadline));
-      const grouped = await run('grouped', null, (deadline) => measureGrouped(bench, sizes.group, deadline));
-      const adapter = await run('adapter', null, (deadline) => measureAdapter(bench, deadline));
-      const ceilings = machine.length > 0 ? medianMachine(machine) : await machineNow(bench.machine);
-      return {
-        machine: roundedMachine(ceilings),
-        linear,
-        decode,
-        training,
-        grouped,
-        adapter,
-        model: model.name,
-        kernels: info.kernels,
-        threads: info.threads,
-        seconds: rounded(budget.secondsUsed()),
-        partSeconds,
-        leftOut: bench.leftOut,
-      };
-    } finally {
-      await engine.dispose();
+    for (const numerics of await numericsListOf(options)) {
+      const engine = await openEngine({
+        ...DEFAULT_ENGINE_OPTIONS,
+        modelFolder: model.folder,
+        numerics,
+        kvCacheMiB: 1024,
+        activationBudgetMiB: 4096,
+      });
+      const machine = openMachineBench(engine.info().kernels, sizes.readMiB);
+      benches.push({ engine, model, machine, numerics, rounds: options.whole('rounds', 1), seed, leftOut });
+      await machineNow(machine); // first touches
     }
+    const [first] = benches;
+    if (first === undefined) throw new Error('--numerics: this machine offers none');
+    const shapes = quick ? linearShapes(model.shape) : [...linearShapes(model.shape), ...DEMO_SHAPES];
+    const partSeconds: Record<string, number> = {};
+    const run = async <T>(part: Part, otherwise: T, measure: (deadline: number) => Promise<T>): Promise<T> => {
+      if (!wanted.has(part)) {
+        leftOut.push(`${part}: not asked for`);
+        return otherwise;
+      }
+      const began = budget.secondsUsed();
+      const result = await measure(budget.deadlineOf(part));
+      partSeconds[part] = rounded(budget.secondsUsed() - began);
+      return result;
+    };
+    const nothing = { linear: [], machine: [] };
+    const { linear, machine } = await run('linear', nothing, (deadline) =>
+      measureLinear(benches, shapes, sizes.rows, deadline),
+    );
+    const decode = await run('decode', [], (deadline) =>
+      measureDecode(benches, sizes.decodeRows, sizes.decodeTokens, deadline),
+    );
+    const training = await run('training', [], (deadline) => measureTraining(benches, sizes.training, deadline));
+    const grouped = await run('grouped', null, (deadline) => measureGrouped(first, sizes.group, deadline));
+    const adapter = await run('adapter', null, (deadline) => measureAdapter(first, deadline));
+    const ceilings = machine.length > 0 ? medianMachine(machine) : await machineNow(first.machine);
+    return {
+      machine: roundedMachine(ceilings),
+      linear,
+      decode,
+      training,
+      grouped,
+      adapter,
+      model: model.name,
+      kernels: Object.fromEntries(benches.map(({ numerics, engine }) => [numerics, engine.info().kernels])),
+      threads: first.engine.info().threads,
+      seconds: rounded(budget.secondsUsed()),
+      partSeconds,
+      leftOut,
+    };
   } finally {
+    await Promise.all(benches.map(({ engine }) => engine.dispose()));
     model.dispose();
   }
 }

@@ -1,12 +1,13 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Engine, EngineOptions, KernelPath } from '../src/engine.types';
+import type { Engine, EngineOptions, KernelPath, NumericsId } from '../src/engine.types';
 import { DEFAULT_ENGINE_OPTIONS, openTrialEngine } from '../src/open-engine';
 import { type AdapterScript, differingBits, drawScript, play } from './adapter-script';
-import { offeredPaths } from './offered-paths';
+import { allOffered } from './numerics';
+import { type PathCounts, countPath, offeredPaths } from './offered-paths';
 import { Random } from './random';
-import { randomShape, writeRandomModel } from './random-model';
+import { randomShape, shapeFor, writeRandomModel } from './random-model';
 
 export interface IsolationReport {
   trials: number;
@@ -23,7 +24,7 @@ export interface IsolationReport {
   /** An engine with one chain reordered on purpose was told apart. */
   mutationDetected: boolean;
   /** Trials whose compared run alone took each kernel path; beside neighbours the faster ones take turns. */
-  paths: Partial<Record<KernelPath, number>>;
+  paths: PathCounts;
 }
 
 /** Below this share of mixed steps the comparison would say little. */
@@ -59,27 +60,32 @@ interface Tally {
  * Trains and samples random adapters on random tiny bases twice: among 1 to 15 neighbours at work, and alone on an
  * engine with other threads, kernels, chunk sizes and memory budgets. Counts the bits that differ in everything returned.
  *
+ * @param numerics between which the trials are divided; null = all that this machine offers
  * @param budgetS no trial begins later; `trials` then counts those that did
  */
-export async function measureIsolation(trials: number, seed: number, budgetS = Infinity): Promise<IsolationReport> {
+export async function measureIsolation(
+  trials: number,
+  seed: number,
+  { budgetS = Infinity, numerics = null }: { budgetS?: number; numerics?: readonly NumericsId[] | null } = {},
+): Promise<IsolationReport> {
   const started = Date.now();
-  const offered = await offeredPaths();
+  const pairs = kernelPairs(numerics ?? (await allOffered()), await offeredPaths());
   const sum = emptyTally();
   const paths: IsolationReport['paths'] = {};
   let begun = 0;
   const lane = async () => {
     while (begun < trials && Date.now() - started < 1000 * budgetS) {
       const trial = begun++;
-      const kernels = kernelsOf(trial, offered);
+      const kernels = pairOf(trial, pairs);
       const tally = await runTrial(new Random(seed + trial), kernels, false);
       for (const key of Object.keys(sum) as (keyof Tally)[]) sum[key] += tally[key];
-      paths[kernels.alone] = (paths[kernels.alone] ?? 0) + 1;
+      countPath(paths, kernels.numerics, kernels.alone, 1);
     }
   };
   await Promise.all(Array.from({ length: LANES }, lane));
   let mutationDetected = false;
   for (let trial = 0; trial < MUTATED_TRIALS && !mutationDetected; trial++) {
-    mutationDetected = (await runTrial(new Random(seed + trial), kernelsOf(trial, offered), true)).differingBits > 0;
+    mutationDetected = (await runTrial(new Random(seed + trial), pairOf(trial, pairs), true)).differingBits > 0;
   }
   return {
     trials: begun,
@@ -96,15 +102,26 @@ export async function measureIsolation(trials: number, seed: number, budgetS = I
 }
 
 interface TrialKernels {
+  numerics: NumericsId;
   together: KernelPath;
   alone: KernelPath;
 }
 
-/** Every pair of a path alone and a vector path beside neighbours comes up in turn: the scalar one takes most of the time. */
-function kernelsOf(trial: number, offered: readonly KernelPath[]): TrialKernels {
-  const fast = offered.filter((path) => path !== 'scalar');
-  const alone = offered[trial % offered.length] ?? 'scalar';
-  return { alone, together: fast[Math.floor(trial / offered.length) % fast.length] ?? alone };
+/**
+ * Every pair of a path alone and a vector path beside neighbours, under every numerics id: the scalar one takes most of
+ * the time. Trials take them in this order, so few trials already see every id and path.
+ */
+function kernelPairs(ids: readonly NumericsId[], paths: readonly KernelPath[]): TrialKernels[] {
+  const fast = paths.filter((path) => path !== 'scalar');
+  return (fast.length === 0 ? paths : fast).flatMap((together) =>
+    paths.flatMap((alone) => ids.map((numerics) => ({ numerics, together, alone }))),
+  );
+}
+
+function pairOf(trial: number, pairs: readonly TrialKernels[]): TrialKernels {
+  const pair = pairs[trial % pairs.length];
+  if (pair === undefined) throw new Error('isolation: no numerics id or no kernel path to compare');
+  return pair;
 }
 
 const emptyTally = (): Tally => ({
@@ -124,7 +141,7 @@ const share = (part: number, whole: number): number => (whole === 0 ? 0 : Math.r
 async function runTrial(random: Random, kernels: TrialKernels, mutation: boolean): Promise<Tally> {
   const folder = mkdtempSync(join(tmpdir(), 'hotbed-isolation-'));
   try {
-    const shape = randomShape(random);
+    const shape = shapeFor(kernels.numerics, randomShape(random));
     writeRandomModel(folder, shape, random);
     const common = Int32Array.from(random.list(130, () => random.integer(0, shape.vocabulary - 1)));
     const scripts = random.list(1 + drawNeighbours(random), () => drawScript(random, shape, common));
@@ -193,6 +210,7 @@ function randomOptions(
   return {
     ...DEFAULT_ENGINE_OPTIONS,
     modelFolder,
+    numerics: kernels.numerics,
     kernels: kernels[run],
     threads: random.integer(1, 3),
     // Little room makes sequences give way to each other and cached blocks go.

@@ -1,11 +1,14 @@
 import { LEAST_MIXED_SHARE, isIsolated, measureIsolation } from './isolation-trials';
+import { NUMERICS_LIST_OPTION, numericsListOf } from './numerics';
+import { pathText } from './offered-paths';
 import { COMMON_OPTIONS, runBench } from './options';
 
 const ISOLATION_BENCH = {
   name: 'bench:isolation',
-  what: 'Random adapters on random tiny bases, alone and among up to fifteen neighbours: every bit compared, every kernel path in turn.',
+  what: 'Random adapters on random tiny bases, alone and among up to fifteen neighbours: every bit compared, every numerics id and kernel path in turn.',
   options: {
     ...COMMON_OPTIONS,
+    ...NUMERICS_LIST_OPTION,
     trials: { type: 'string', default: '200', help: 'each with a base of its own' },
   },
 } as const;
@@ -14,7 +17,10 @@ const ISOLATION_BENCH = {
 // their pages, and the built-in mutation was noticed.
 runBench(ISOLATION_BENCH, async (options) => {
   const trials = options.whole('trials', 1);
-  const report = await measureIsolation(trials, options.whole('seed', 0), options.number('budget-s'));
+  const report = await measureIsolation(trials, options.whole('seed', 0), {
+    budgetS: options.number('budget-s'),
+    numerics: await numericsListOf(options),
+  });
   if (options.has('json')) {
     console.log(JSON.stringify(report));
   } else {
@@ -27,11 +33,7 @@ runBench(ISOLATION_BENCH, async (options) => {
     console.log(
       `${report.prefixHitTokens} positions from the prefix cache, ${report.prefixEvictions} of its blocks given up, ${report.preemptions} sequences gave up their pages`,
     );
-    console.log(
-      `paths: ${Object.entries(report.paths)
-        .map(([path, count]) => `${path} ${count}`)
-        .join(', ')}`,
-    );
+    console.log(`trials by numerics and kernel path of the run alone: ${pathText(report.paths)}`);
     console.log(`the built-in mutation was ${report.mutationDetected ? 'noticed' : 'NOT noticed'}`);
   }
   if (report.trials < trials)

@@ -1,7 +1,7 @@
 import { keyValueWidth, linearPeak, queryWidth } from './ceilings';
 import type { LinearRow } from './engine-report';
 import { median, rounded } from './interleave';
-import type { MachineSample } from './machine-bench';
+import type { LinearSample, MachineSample } from './machine-bench';
 import { type Bench, peaksOf } from './measure';
 import type { BaseShape } from './speed-model';
 
@@ -21,37 +21,46 @@ export function linearShapes(shape: BaseShape): [dIn: number, dOut: number][] {
 }
 
 export async function measureLinear(
-  bench: Bench,
+  benches: readonly Bench[],
   shapes: readonly [number, number][],
   rows: number[],
   deadline: number,
 ): Promise<{ linear: LinearRow[]; machine: MachineSample[] }> {
   const linear: LinearRow[] = [];
   const machine: MachineSample[] = [];
-  const narrow = bench.model.shape.weightBytes === 2;
   for (const [dIn, dOut] of shapes) {
-    if (Date.now() > deadline) {
-      bench.leftOut.push(`linear ${dIn} x ${dOut}`);
-      continue;
-    }
-    const layer = { dIn, dOut, rows: Int32Array.from(rows), narrow, rounds: bench.rounds };
-    const samples = await bench.machine.linear(layer);
-    machine.push(...samples.map((sample) => sample.machine));
-    for (const count of rows) {
-      const of = samples.filter((sample) => sample.rows === count);
-      const ofPeak = (sample: (typeof of)[number]) =>
-        (GIGA * sample.gflops) /
-        linearPeak(count, bench.model.shape.weightBytes, peaksOf(sample.machine, bench.numerics));
-      linear.push({
-        numerics: bench.numerics,
-        rows: count,
-        dIn,
-        dOut,
-        gflops: rounded(median(of.map(({ gflops }) => gflops))),
-        ofPeak: rounded(median(of.map(ofPeak)), 3),
-        ofRead: rounded(median(of.map(({ weightGBs, machine }) => weightGBs / machine.readGBs)), 3),
-      });
+    for (const bench of benches) {
+      if (Date.now() > deadline) {
+        bench.leftOut.push(`linear ${bench.numerics} ${dIn} x ${dOut}`);
+        continue;
+      }
+      const narrow = bench.model.shape.weightBytes === 2;
+      const panels = bench.numerics === 'bf16-1' ? 'pairs' : narrow ? 'narrow' : 'wide';
+      const layer = { dIn, dOut, rows: Int32Array.from(rows), panels, rounds: bench.rounds } as const;
+      const samples = await bench.machine.linear(layer);
+      machine.push(...samples.map((sample) => sample.machine));
+      linear.push(...rows.map((count) => rowOf(bench, { dIn, dOut }, samples, count)));
     }
   }
-  return { linear, machine };
+  const order = (row: LinearRow) => benches.findIndex(({ numerics }) => numerics === row.numerics);
+  return { linear: linear.sort((a, b) => order(a) - order(b)), machine };
+}
+
+function rowOf(
+  bench: Bench,
+  layer: { dIn: number; dOut: number },
+  samples: readonly LinearSample[],
+  rows: number,
+): LinearRow {
+  const of = samples.filter((sample) => sample.rows === rows);
+  const ofPeak = (sample: LinearSample) =>
+    (GIGA * sample.gflops) / linearPeak(rows, bench.model.shape.weightBytes, peaksOf(sample.machine, bench.numerics));
+  return {
+    numerics: bench.numerics,
+    rows,
+    ...layer,
+    gflops: rounded(median(of.map(({ gflops }) => gflops))),
+    ofPeak: rounded(median(of.map(ofPeak)), 3),
+    ofRead: rounded(median(of.map(({ weightGBs, machine }) => weightGBs / machine.readGBs)), 3),
+  };
 }

@@ -12,7 +12,7 @@ export interface MachineBench {
     dIn: number;
     dOut: number;
     rows: Int32Array;
-    narrow: boolean;
+    panels: 'wide' | 'narrow' | 'pairs';
     rounds: number;
   }): Promise<LinearSample[]>;
 }

@@ -1,15 +1,15 @@
-import type { Engine } from '../src/engine.types';
+import type { Engine, NumericsId } from '../src/engine.types';
 import type { Peaks } from './ceilings';
 import { type BenchCase, median, rounded, secondsOf } from './interleave';
 import { type MachineBench, type MachineSample, medianMachine } from './machine-bench';
 import type { SpeedModel } from './speed-model';
 
-/** What a part of bench:engine measures with. */
+/** What a part of bench:engine measures with: one numerics id. Those of several ids are measured in turn. */
 export interface Bench {
   engine: Engine;
   model: SpeedModel;
   machine: MachineBench;
-  numerics: string;
+  numerics: NumericsId;
   rounds: number;
   seed: number;
   leftOut: string[];
@@ -18,8 +18,8 @@ export interface Bench {
 const GIGA = 1e9;
 
 /** @param numerics decides what unit multiplies with the base's weights */
-export function peaksOf(machine: MachineSample, numerics: string): Peaks {
-  const dots = numerics.startsWith('bf16') ? machine.bf16Gflops : null;
+export function peaksOf(machine: MachineSample, numerics: NumericsId): Peaks {
+  const dots = numerics === 'bf16-1' ? machine.bf16Gflops : null;
   return {
     flops: GIGA * machine.fmaGflops,
     baseFlops: GIGA * (dots ?? machine.fmaGflops),

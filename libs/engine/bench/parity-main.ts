@@ -1,3 +1,4 @@
+import { pathText } from './offered-paths';
 import { runBench } from './options';
 import { PARITY_BENCH, benchParity, isExact } from './parity';
 
@@ -11,11 +12,7 @@ runBench(PARITY_BENCH, async (options) => {
     const line = ({ tokens, differing, maxDifference }: typeof tiny) =>
       `${tokens} tokens, ${differing} differ, by at most ${maxDifference}`;
     console.log(`${tiny.bases} tiny bases: ${line(tiny)}`);
-    console.log(
-      `  by kernel path: ${Object.entries(paths)
-        .map(([path, tokens]) => `${path} ${tokens}`)
-        .join(', ')}`,
-    );
+    console.log(`  tokens by numerics and kernel path: ${pathText(paths)}`);
     console.log(`${report.model}: ${line(large)}`);
     console.log(`${report.seconds} s`);
     console.log(report.leftOut.length === 0 ? 'nothing was left out' : `left out: ${report.leftOut.join('; ')}`);

@@ -1,14 +1,15 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { AdapterHandle, Datum, Engine, EngineOptions, KernelPath } from '../src/engine.types';
+import type { AdapterHandle, Datum, Engine, EngineOptions, KernelPath, NumericsId } from '../src/engine.types';
 import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
-import { offeredPaths } from './offered-paths';
+import { NUMERICS_LIST_OPTION, allOffered, numericsListOf } from './numerics';
+import { type PathCounts, countPath, offeredPaths } from './offered-paths';
 import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { rounded } from './interleave';
 import { Random } from './random';
-import { CONTEXT_LENGTH, randomShape, writeRandomModel } from './random-model';
-import { QUICK_SHAPE, SMOLLM2_135M, speedModel } from './speed-model';
+import { CONTEXT_LENGTH, randomShape, shapeFor, writeRandomModel } from './random-model';
+import { QUICK_SHAPE, SMOLLM2_135M, type SpeedModel, speedModel } from './speed-model';
 import { ADAM, CROSS_ENTROPY, adapterSpec, createAdapters, randomTokens, sampleRequest, sequence } from './workload';
 
 export const PARITY_BENCH: BenchCommand = {
@@ -17,7 +18,12 @@ export const PARITY_BENCH: BenchCommand = {
   options: {
     ...COMMON_OPTIONS,
     ...MODEL_OPTIONS,
-    tokens: { type: 'string', default: '1000000', help: 'of random tiny bases, every kernel path in turn' },
+    ...NUMERICS_LIST_OPTION,
+    tokens: {
+      type: 'string',
+      default: '1000000',
+      help: 'of random tiny bases, every numerics id and kernel path in turn',
+    },
     'large-tokens': { type: 'string', default: '10000', help: "of the large base: --model, or SmolLM2-135M's shapes" },
   },
 };
@@ -35,8 +41,8 @@ export interface ParityTally {
 export interface ParityReport {
   tiny: ParityTally;
   large: ParityTally;
-  /** Tokens by kernel path. */
-  paths: Partial<Record<KernelPath, number>>;
+  /** Of the tiny bases: tokens by numerics id and kernel path. */
+  paths: PathCounts;
   model: string;
   seconds: number;
   leftOut: string[];
@@ -50,30 +56,25 @@ export async function benchParity(options: GivenOptions): Promise<ParityReport> 
   const paths: ParityReport['paths'] = {};
   const leftOut: string[] = [];
   const wanted = { tiny: options.whole('tokens', 1), large: options.whole('large-tokens', 1) };
+  const ids = await numericsListOf(options);
+  const cases = (await offeredPaths()).flatMap((kernels) => ids.map((numerics) => ({ numerics, kernels })));
 
-  const offered = await offeredPaths();
   const tiny = emptyTally();
   for (let base = 0; tiny.tokens < wanted.tiny && Date.now() < until; base++) {
-    const kernels = offered[base % offered.length] ?? null;
+    const of = cases[base % cases.length];
+    if (of === undefined) break;
     const before = tiny.tokens;
-    await onRandomBase(new Random(seed + base), kernels, tiny);
-    if (kernels !== null) paths[kernels] = (paths[kernels] ?? 0) + tiny.tokens - before;
+    await onRandomBase(new Random(seed + base), of, tiny);
+    countPath(paths, of.numerics, of.kernels, tiny.tokens - before);
   }
   if (tiny.tokens < wanted.tiny) leftOut.push(`tiny bases: ${tiny.tokens} of ${wanted.tiny} tokens`);
 
   const large = emptyTally();
   const model = speedModel(options.text('model'), quick ? QUICK_SHAPE : SMOLLM2_135M, seed);
   try {
-    const engine = await openEngine({ ...DEFAULT_ENGINE_OPTIONS, modelFolder: model.folder, kvCacheMiB: 1024 });
-    try {
-      large.bases = 1;
-      const random = new Random(seed);
-      const sizes = { adapters: 4, requests: 2, sequences: 8, tokens: 64, prompt: 100 };
-      while (large.tokens < wanted.large && Date.now() < until) {
-        await compare(engine, random, model.shape.vocabulary, sizes, large);
-      }
-    } finally {
-      await engine.dispose();
+    for (const [index, numerics] of ids.entries()) {
+      const upTo = (wanted.large * (index + 1)) / ids.length;
+      await onLargeBase({ model, numerics, seed, upTo, until }, large);
     }
   } finally {
     model.dispose();
@@ -82,20 +83,49 @@ export async function benchParity(options: GivenOptions): Promise<ParityReport> 
   return { tiny, large, paths, model: model.name, seconds: rounded((Date.now() - started) / 1000), leftOut };
 }
 
+async function onLargeBase(
+  of: { model: SpeedModel; numerics: NumericsId; seed: number; upTo: number; until: number },
+  tally: ParityTally,
+): Promise<void> {
+  const { model, numerics } = of;
+  // A named path runs either id on any machine; without a name only what is offered.
+  const engine = await openEngine({
+    ...DEFAULT_ENGINE_OPTIONS,
+    modelFolder: model.folder,
+    numerics,
+    kernels: (await allOffered()).includes(numerics) ? null : ((await offeredPaths()).at(-1) ?? null),
+    kvCacheMiB: 1024,
+  });
+  try {
+    tally.bases++;
+    const random = new Random(of.seed);
+    const sizes = { adapters: 4, requests: 2, sequences: 8, tokens: 64, prompt: 100 };
+    while (tally.tokens < of.upTo && Date.now() < of.until) {
+      await compare(engine, random, model.shape.vocabulary, sizes, tally);
+    }
+  } finally {
+    await engine.dispose();
+  }
+}
+
 export const isExact = ({ tiny, large }: ParityReport): boolean =>
   tiny.differing + large.differing === 0 && tiny.tokens > 0 && large.tokens > 0;
 
 const emptyTally = (): ParityTally => ({ tokens: 0, differing: 0, maxDifference: 0, bases: 0 });
 
-async function onRandomBase(random: Random, kernels: KernelPath | null, tally: ParityTally): Promise<void> {
+async function onRandomBase(
+  random: Random,
+  of: { numerics: NumericsId; kernels: KernelPath },
+  tally: ParityTally,
+): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'hotbed-parity-'));
   try {
-    const shape = randomShape(random);
+    const shape = shapeFor(of.numerics, randomShape(random));
     writeRandomModel(folder, shape, random);
     const options: EngineOptions = {
       ...DEFAULT_ENGINE_OPTIONS,
       modelFolder: folder,
-      kernels,
+      ...of,
       maxStepRows: random.pick([48, 96, 256]),
       maxTrainRows: random.pick([64, 512, 2048]),
       activationBudgetMiB: random.pick([1, 64]),

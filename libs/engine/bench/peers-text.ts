@@ -11,7 +11,7 @@ const training = (name: string, of: TrainingComparison | null): string =>
 /** The report for people; a ratio is ours over the best of the peer's settings. */
 export function peersText(report: PeersReport): string {
   return [
-    `${report.model}; ${report.kernels}, ${report.threads} threads on every side`,
+    `${report.model}; ours ${report.numerics} on ${report.kernels}; ${report.threads} threads on every side`,
     `torch + PEFT: ${report.peers.torchPeft ?? 'could not be had'}`,
     `llama.cpp: ${report.peers.llamaCpp ?? 'could not be had'}`,
     training('training, 8 sequences of 256 tokens, with the optimizer step', report.training),

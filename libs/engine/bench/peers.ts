@@ -2,12 +2,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Datum, Engine } from '../src/engine.types';
+import type { Datum, Engine, NumericsId } from '../src/engine.types';
 import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
 import { Budget } from './budget';
 import { type Peer, startLlamaCpp, startTorchPeft } from './fetch-peers';
 import { writeGguf } from './gguf';
 import { type BenchCase, LEAST_ROUNDS, interleave, median, rounded, secondsOf } from './interleave';
+import { NUMERICS_OPTION, numericsOf } from './numerics';
 import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { Random } from './random';
 import { QUICK_SHAPE, SMOLLM2_135M, type SpeedModel, speedModel } from './speed-model';
@@ -19,6 +20,7 @@ export const PEERS_BENCH: BenchCommand = {
   options: {
     ...COMMON_OPTIONS,
     ...MODEL_OPTIONS,
+    ...NUMERICS_OPTION,
     rounds: {
       type: 'string',
       default: String(LEAST_ROUNDS),
@@ -61,6 +63,8 @@ export interface PeersReport {
   /** Versions measured; null where the peer could not be had. */
   peers: { torchPeft: string | null; llamaCpp: string | null };
   model: string;
+  /** Ours. */
+  numerics: NumericsId;
   kernels: string;
   threads: number;
   seconds: number;
@@ -84,6 +88,7 @@ export async function benchPeers(options: GivenOptions): Promise<PeersReport> {
   const quick = options.has('quick');
   const sizes = quick ? QUICK : FULL;
   const seed = options.whole('seed', 0);
+  const numerics = numericsOf(options);
   const rounds = options.whole('rounds', 1);
   const wanted = peersOf(options.text('peers') ?? '');
   const budget = new Budget(options.whole('budget-s', 1), { fetch: 25, training: 55, decode: 20 });
@@ -94,6 +99,7 @@ export async function benchPeers(options: GivenOptions): Promise<PeersReport> {
   const engine = await openEngine({
     ...DEFAULT_ENGINE_OPTIONS,
     modelFolder: model.folder,
+    numerics,
     kvCacheMiB: 512,
     activationBudgetMiB: 4096,
   });
@@ -142,6 +148,7 @@ export async function benchPeers(options: GivenOptions): Promise<PeersReport> {
       decode,
       peers: { torchPeft: torch?.versions ?? null, llamaCpp: llamaCpp?.versions ?? null },
       model: model.name,
+      numerics,
       kernels,
       threads,
       seconds: rounded(budget.secondsUsed()),

@@ -1,5 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { NumericsId } from '../src/engine.types';
 import type { Random } from './random';
 
 /** Shape of a tiny random base; what the isolation benchmark varies. */
@@ -33,6 +34,10 @@ export function randomShape(random: Random): RandomModelShape {
     tiedHead: random.chance(0.5),
   };
 }
+
+/** bf16-1 takes bases of bf16 numbers only. */
+export const shapeFor = (numerics: NumericsId, shape: RandomModelShape): RandomModelShape =>
+  numerics === 'bf16-1' ? { ...shape, storage: 'BF16' } : shape;
 
 /** Writes a Hugging Face folder with random weights: config.json and model.safetensors. */
 export function writeRandomModel(folder: string, shape: RandomModelShape, random: Random): void {

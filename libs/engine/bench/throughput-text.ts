@@ -32,7 +32,7 @@ export function throughputText(report: ThroughputReport): string {
   });
   const { machine } = report;
   return [
-    report.model,
+    `${report.model}; ${report.numerics}`,
     `waits of tool calls: ${report.waits}`,
     'env       N  makespan       own   machine      mean     first      step    spread rows/step   rewards (seedling)',
     ...report.rows.map(line),

@@ -1,5 +1,5 @@
 import { dirname } from 'node:path';
-import type { Engine } from '../src/engine.types';
+import type { Engine, NumericsId } from '../src/engine.types';
 import { DEFAULT_ENGINE_OPTIONS, openEngine } from '../src/open-engine';
 import { measureColdStart } from './cold-start';
 import { type TableRow, type TableRun, steadyStateSeconds, runTable, stepPhases } from './experiment-table';
@@ -16,6 +16,7 @@ import {
   roundedMachine,
 } from './machine-bench';
 import { peaksOf } from './measure';
+import { NUMERICS_OPTION, numericsOf } from './numerics';
 import { type BenchCommand, COMMON_OPTIONS, type GivenOptions, MODEL_OPTIONS, readOptions } from './options';
 import { QUICK_SHAPE, SMOLLM2_70M, type SpeedModel, speedModel } from './speed-model';
 import { repositoryFile } from './repository-file';
@@ -28,6 +29,7 @@ export const THROUGHPUT_BENCH: BenchCommand = {
   options: {
     ...COMMON_OPTIONS,
     ...MODEL_OPTIONS,
+    ...NUMERICS_OPTION,
     env: { type: 'string', default: 'both', help: 'plain, agentic (rollouts wait for tools) or both' },
     n: { type: 'string', default: '1,2,4,8', help: 'experiments at work at a time' },
     experiments: { type: 'string', default: '8', help: 'of each table; every N divides it' },
@@ -79,6 +81,8 @@ export interface ThroughputReport {
   /** Every adapter's bytes are equal across all N, of the speed columns and of the reward columns. */
   equalBytes: boolean;
   model: string;
+  /** Of the speed columns; seedling's are of f32-1. */
+  numerics: NumericsId;
   /** Of waits between turns, in words. */
   waits: string;
   seconds: number;
@@ -95,7 +99,8 @@ export async function benchThroughput(options: GivenOptions): Promise<Throughput
   const plan = planOf(options);
   const model = speedModel(options.text('model'), plan.quick ? QUICK_SHAPE : SMOLLM2_70M, plan.seed);
   try {
-    const base = { ...DEFAULT_ENGINE_OPTIONS, kvCacheMiB: 1024, activationBudgetMiB: 2048 };
+    const numerics = numericsOf(options);
+    const base = { ...DEFAULT_ENGINE_OPTIONS, numerics, kvCacheMiB: 1024, activationBudgetMiB: 2048 };
     const engine = await openEngine({ ...base, modelFolder: model.folder });
     const seedling = await openEngine({
       ...DEFAULT_ENGINE_OPTIONS,
@@ -115,7 +120,7 @@ export async function benchThroughput(options: GivenOptions): Promise<Throughput
         samples.push(...measured.samples);
         bound[env] = measured.bound;
       }
-      const coldStartS = plan.timeIsOver() ? null : rounded(await measureColdStart(model.folder));
+      const coldStartS = plan.timeIsOver() ? null : rounded(await measureColdStart(model.folder, numerics));
       if (coldStartS === null) leftOut.push('cold start');
       return {
         rows,
@@ -125,6 +130,7 @@ export async function benchThroughput(options: GivenOptions): Promise<Throughput
         machine: roundedMachine(medianMachine(samples)),
         equalBytes: haveEqualBytes(rows),
         model: model.name,
+        numerics,
         waits: `log-normal, median ${plan.wait.medianS} s, sigma ${plan.wait.sigma}, ${plan.turns - 1} calls a rollout`,
         seconds: rounded(plan.secondsUsed()),
         leftOut,
