@@ -17,6 +17,12 @@ describe('the worker configuration', () => {
     expect(loadGpuWorkerConfig({ ...ENV, HOTBED_KERNELS: 'scalar' }).engine.kernels).toBe('scalar');
   });
 
+  it('computes under f32-1 unless told otherwise, and knows no other word', () => {
+    expect(loadGpuWorkerConfig(ENV).engine.numerics).toBe('f32-1');
+    expect(loadGpuWorkerConfig({ ...ENV, HOTBED_NUMERICS: 'bf16-1' }).engine.numerics).toBe('bf16-1');
+    expect(() => loadGpuWorkerConfig({ ...ENV, HOTBED_NUMERICS: 'bf16' })).toThrow('HOTBED_NUMERICS');
+  });
+
   it('honours failpoints under test only', () => {
     const armed = { ...ENV, HOTBED_FAILPOINTS: 'mid-backward:2' };
     expect(loadGpuWorkerConfig({ ...armed, NODE_ENV: 'test' }).failpoints.get('mid-backward')).toBe(2);

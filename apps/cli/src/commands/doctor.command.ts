@@ -6,6 +6,7 @@ import type { Command } from 'commander';
 import { configuredApi } from '../api/configured-api';
 import { loadPlatformConfig } from '../platform/platform.config';
 import { platformFilesHere } from '../platform/platform-files';
+import { offeredNumerics } from '../platform/offered-numerics';
 import { isJson } from '../terminal/print';
 
 const GIB = 1024 ** 3;
@@ -22,7 +23,7 @@ export function addDoctorCommand(program: Command): void {
     .command('doctor')
     .description('what this machine has, and what is wrong with the platform here')
     .action(async () => {
-      const findings = await Promise.all([processor(), memory(), configuration(), disk(), gateway()]);
+      const findings = await Promise.all([processor(), numerics(), memory(), configuration(), disk(), gateway()]);
       process.stdout.write(
         isJson()
           ? `${JSON.stringify(findings, null, 2)}\n`
@@ -43,6 +44,17 @@ async function processor(): Promise<Finding> {
     name: 'processor',
     text: `${cpus().length} cores, ${path ?? 'no AVX2 with FMA: the engine needs an x86-64-v3 processor'}`,
   };
+}
+
+/** Never a fault: f32-1 runs wherever the engine does. */
+async function numerics(): Promise<Finding> {
+  try {
+    const offers = await offeredNumerics();
+    const text = offers.map(({ id, refusal }) => (refusal === null ? id : `no ${id}: ${refusal}`)).join('; ');
+    return { ok: true, name: 'numerics', text };
+  } catch (error) {
+    return { ok: false, name: 'numerics', text: error instanceof Error ? error.message : String(error) };
+  }
 }
 
 async function memory(): Promise<Finding> {

@@ -2,8 +2,9 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { newId } from '#hotbed/contracts';
+import { DEFAULT_ENGINE_OPTIONS, NUMERICS_IDS } from '#hotbed/engine';
 import { TINY_BASE, openTinyBase } from '#hotbed/fold/testing';
-import { baseModelLoaded } from './base-model';
+import { baseModelLoaded, loadBaseModelToVerify } from './base-model';
 
 const SEEDLING = resolve(__dirname, '../../../../models/seedling');
 
@@ -20,5 +21,30 @@ describe('what a worker says of its base', () => {
     const engine = await openTinyBase();
     expect(await baseModelLoaded(newId(), TINY_BASE, engine)).not.toHaveProperty('tokenizerDigest');
     await engine.dispose();
+  });
+});
+
+describe('a base to verify with', () => {
+  const settings = { ...DEFAULT_ENGINE_OPTIONS, modelFolder: SEEDLING, threads: 1, kvCacheMiB: 8 };
+
+  it.each(NUMERICS_IDS)('computes %s, the contract of the history, whatever the settings name', async (numericsId) => {
+    for (const numerics of NUMERICS_IDS) {
+      const engine = await loadBaseModelToVerify({ ...settings, numerics }, numericsId);
+      expect(engine.info().numericsId).toBe(numericsId);
+      await engine.dispose();
+    }
+  });
+
+  it('keeps to a kernel path that the settings name', async () => {
+    const engine = await loadBaseModelToVerify({ ...settings, kernels: 'scalar' }, 'bf16-1');
+    expect(engine.info()).toMatchObject({ numericsId: 'bf16-1', kernels: 'scalar' });
+    await engine.dispose();
+  });
+
+  it('refuses a contract that it does not know', async () => {
+    await expect(loadBaseModelToVerify(settings, 'f32-9')).rejects.toMatchObject({
+      code: 'numerics_mismatch',
+      message: expect.stringContaining('f32-9') as string,
+    });
   });
 });

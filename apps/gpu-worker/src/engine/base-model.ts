@@ -1,12 +1,49 @@
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import type { PayloadOf } from '#hotbed/contracts';
-import { EvictingEngine, openEngine, type Engine, type EngineOptions } from '#hotbed/engine';
+import { DomainError, type PayloadOf } from '#hotbed/contracts';
+import {
+  EngineFault,
+  EvictingEngine,
+  KERNEL_PATHS,
+  NUMERICS_IDS,
+  offeredNumerics,
+  openEngine,
+  type Engine,
+  type EngineOptions,
+  type NumericsId,
+} from '#hotbed/engine';
 
 /** Loads the base that this worker keeps hot. @throws EngineFault naming the file, field or tensor that is wrong. */
 export function loadBaseModel(options: EngineOptions): Promise<Engine> {
   return openEngine(options);
+}
+
+/**
+ * The base under the contract that a history was made under, whatever the settings say. Where this machine does not
+ * offer it, the fastest kernel path that computes its bits does.
+ * @throws DomainError `numerics_mismatch`: this version of the engine does not know the contract
+ */
+export async function loadBaseModelToVerify(options: EngineOptions, numericsId: string): Promise<Engine> {
+  const numerics = NUMERICS_IDS.find((id) => id === numericsId);
+  if (numerics === undefined) {
+    throw new DomainError('EngineFault', 'numerics_mismatch', `this engine does not compute ${numericsId}`);
+  }
+  if (options.kernels !== null || (await isOffered(numerics))) return loadBaseModel({ ...options, numerics });
+  const [slowest, ...faster] = KERNEL_PATHS;
+  for (const kernels of faster.reverse()) {
+    const engine = await openEngine({ ...options, numerics, kernels }).catch((error: unknown) => {
+      if (error instanceof EngineFault && error.code === 'unsupported_cpu') return null;
+      throw error;
+    });
+    if (engine !== null) return engine;
+  }
+  return openEngine({ ...options, numerics, kernels: slowest });
+}
+
+async function isOffered(numerics: NumericsId): Promise<boolean> {
+  const offer = (await offeredNumerics()).find(({ id }) => id === numerics);
+  return offer?.refusal === null;
 }
 
 /**

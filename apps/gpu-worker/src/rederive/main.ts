@@ -1,9 +1,10 @@
 import 'reflect-metadata';
 import { DomainError, idSchema, parseInput } from '#hotbed/contracts';
 import { createPool, FileBlobStore, PgEventStore } from '#hotbed/event-store';
+import { readHistory } from '#hotbed/fold';
 import { ConfigError } from '#hotbed/runtime';
 import { z } from 'zod';
-import { loadBaseModel } from '../engine/base-model';
+import { loadBaseModelToVerify } from '../engine/base-model';
 import { loadRederiveConfig } from '../gpu-worker.config';
 import { rederiveVersion } from './rederive';
 
@@ -14,16 +15,20 @@ async function main(): Promise<number> {
   const [, , adapterId, version] = process.argv;
   const wanted = parseInput(argumentsSchema, { adapterId, version }, 'argument');
   const config = loadRederiveConfig(process.env);
-  const engine = await loadBaseModel(config.engine);
   const pool = createPool(config.databaseUrl, { applicationName: 'hotbed-rederive', max: 2 });
   try {
     const events = new PgEventStore(pool, new FileBlobStore({ root: config.blobFolder }));
-    const result = await rederiveVersion(engine, events, wanted.adapterId, wanted.version);
-    process.stdout.write(`${JSON.stringify(result)}\n`);
-    return result.equal ? 0 : 1;
+    const history = await readHistory(events, wanted.adapterId);
+    const engine = await loadBaseModelToVerify(config.engine, history.created.numericsId);
+    try {
+      const result = await rederiveVersion(engine, events, history, wanted.version);
+      process.stdout.write(`${JSON.stringify(result)}\n`);
+      return result.equal ? 0 : 1;
+    } finally {
+      await engine.dispose();
+    }
   } finally {
     await pool.end();
-    await engine.dispose();
   }
 }
 

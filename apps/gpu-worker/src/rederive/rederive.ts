@@ -1,6 +1,6 @@
 import { NotFound, type AdapterCheckpointed } from '#hotbed/contracts';
 import type { Engine } from '#hotbed/engine';
-import { foldAdapter, readHistory, type EventReads } from '#hotbed/fold';
+import { foldAdapter, type AdapterHistory, type EventReads } from '#hotbed/fold';
 
 export interface Rederived {
   adapterId: string;
@@ -20,10 +20,10 @@ export interface Rederived {
 export async function rederiveVersion(
   engine: Engine,
   events: EventReads,
-  adapterId: string,
+  history: AdapterHistory,
   version: number,
 ): Promise<Rederived> {
-  const history = await readHistory(events, adapterId);
+  const { adapterId } = history;
   const checkpoint = history.checkpoints.find((c) => c.version === version);
   if (checkpoint === undefined) throw new NotFound('version', String(version));
   const upToOpIndex = BigInt(checkpoint.opIndex);
