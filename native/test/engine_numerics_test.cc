@@ -86,7 +86,8 @@ TEST(numerics_bf16_is_near_f32_and_not_equal) {
   const Trained wide = TrainUnder("f32-1", loss, datums);
   const Trained pairs = TrainUnder("bf16-1", loss, datums);
   CHECK(wide.result.loss_sum != pairs.result.loss_sum);
-  CHECK(std::fabs(wide.result.loss_sum - pairs.result.loss_sum) < 0.02 * std::fabs(wide.result.loss_sum));
+  CHECK(std::fabs(wide.result.loss_sum - pairs.result.loss_sum) <
+        0.02 * std::fabs(wide.result.loss_sum));
   double product = 0, of_wide = 0, of_pairs = 0;
   for (size_t i = 0; i < wide.state->gradient.size(); ++i) {
     const double a = wide.state->gradient[i], b = pairs.state->gradient[i];

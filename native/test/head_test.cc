@@ -171,12 +171,13 @@ TEST(head_equals_the_reference_forward_and_backward) {
       {5, 24, 513, 1, true},
       {70, 32, 100, 1, true},
       {61, 16, 1100, 1, false},
-      {7, 40, 4700, 4, true},
+      {7, 40, 4701, 4, true},
       {150, 8, 1030, 5, false},
       {4, 16, 90, 0, true},
       {0, 8, 70, 1, false},
       {6, 16, 700, 3, true, 40},
       {20, 48, 4700, 1, true, 0, Panels::narrow},
+      {131, 16, 8705, 1, false},
   };
   checkCases("head ", cases);
 }

@@ -74,6 +74,15 @@ export function assertSameBase(engine: Engine, history: AdapterHistory): void {
   const { baseDigest, numericsId } = engine.info();
   const { created } = history;
   if (created.baseDigest === baseDigest && created.numericsId === numericsId) return;
+  if (created.baseDigest === baseDigest) {
+    throw new DomainError(
+      'EngineFault',
+      'base_mismatch',
+      `adapter ${history.adapterId} was made under ${created.numericsId}, this engine computes ${numericsId}; ` +
+        `a worker with HOTBED_NUMERICS=${created.numericsId} serves it`,
+      { context: { numericsId: created.numericsId } },
+    );
+  }
   throw new DomainError(
     'EngineFault',
     'base_mismatch',

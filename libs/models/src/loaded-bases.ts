@@ -14,6 +14,8 @@ export interface LoadedBase {
 }
 
 const PAGE = 500;
+/** Under which contract a base is meant that is loaded under several, unless the caller says. */
+const DEFAULT_NUMERICS = 'f32-1';
 
 /**
  * Which bases workers have loaded, from their events, and the text side of the one whose folder this process was given.
@@ -38,12 +40,12 @@ export class Bases {
     private readonly isAlive: (identity: bigint) => Promise<boolean> = () => Promise.resolve(true),
   ) {}
 
-  /** Bases of workers that live, one entry per digest. */
+  /** Bases of workers that live, one entry per digest and numerics id. */
   async loaded(): Promise<LoadedBase[]> {
     await this.catchUp();
     const live = new Map<string, LoadedBase>();
     for (const [workerId, base] of this.running) {
-      if (await this.lives(this.identities.get(workerId))) live.set(base.baseDigest, base);
+      if (await this.lives(this.identities.get(workerId))) live.set(baseIdentity(base), base);
     }
     return [...live.values()];
   }
@@ -58,14 +60,15 @@ export class Bases {
   }
 
   /**
-   * The base that a caller means. @param ref name or digest; null = the only one that is loaded
+   * The base that a caller means. @param ref name or digest, or either with `@` and a numerics id; null = the only one
+   * that is loaded. One that is loaded under several ids means f32-1, unless an id is named.
    * @throws InvalidInput naming `field`
    */
   async resolve(ref: string | null, field = 'base'): Promise<LoadedBase> {
     const loaded = await this.loaded();
-    const matching = ref === null ? loaded : loaded.filter((base) => base.name === ref || base.baseDigest === ref);
-    const [base] = matching;
-    if (base !== undefined && matching.length === 1) return base;
+    const matching = ref === null ? loaded : loaded.filter((base) => isNamed(base, ref));
+    const base = matching.length === 1 ? matching[0] : ofOneBase(matching);
+    if (base !== undefined) return base;
     const list = loaded.length === 0 ? 'no worker has loaded a base' : `loaded: ${loaded.map(describe).join(', ')}`;
     const wish = ref === null ? 'name the base by name or digest' : `no running worker has exactly one base "${ref}"`;
     throw new InvalidInput([{ path: field, message: `${wish}; ${list}` }]);
@@ -129,6 +132,22 @@ function otherFolder(folder: ModelFolder, baseDigest: string, base: LoadedBase |
   return `HOTBED_BASE_MODEL is ${folder.path}, whose tokenizer.json has SHA-256 ${folder.tokenizerDigest}; ${theirs}; start with the folder that its worker has`;
 }
 
+/** Weights and contract: what an adapter belongs to. */
+export function baseIdentity(base: Pick<LoadedBase, 'baseDigest' | 'numericsId'>): string {
+  return `${base.baseDigest}@${base.numericsId}`;
+}
+
+function isNamed(base: LoadedBase, ref: string): boolean {
+  const { name, baseDigest, numericsId } = base;
+  return [name, baseDigest, `${name}@${numericsId}`, baseIdentity(base)].includes(ref);
+}
+
+/** Entries that differ in their contract alone are one base. */
+function ofOneBase(matching: readonly LoadedBase[]): LoadedBase | undefined {
+  if (new Set(matching.map((base) => base.baseDigest)).size !== 1) return undefined;
+  return matching.find((base) => base.numericsId === DEFAULT_NUMERICS);
+}
+
 function describe(base: LoadedBase): string {
-  return `${base.name} (${base.baseDigest.slice(0, 12)})`;
+  return `${base.name}@${base.numericsId} (${base.baseDigest.slice(0, 12)})`;
 }

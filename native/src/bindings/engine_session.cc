@@ -6,6 +6,7 @@
 #include "engine/fault.h"
 #include "engine/fault_of.h"
 #include "engine/model_weights.h"
+#include "engine/numerics.h"
 
 namespace hotbed {
 namespace {
@@ -38,6 +39,8 @@ Engine& EngineSession::engine() {
 
 void EngineSession::Load(const OpenOptions& options) {
   if (closing_) throw EngineFault(FaultCode::kDisposed, "the environment is ending");
+  // Before gigabytes are read: a refusal of this machine does not depend on the base.
+  ChooseNumerics(options.engine.numerics, options.engine.kernels);
   LoadedModel model = LoadModel(options.model_folder);
   engine_ = std::make_unique<Engine>(options.engine, std::move(model.config),
                                      std::move(model.weights), std::move(model.base_digest));

@@ -44,13 +44,13 @@ CpuModel::CpuModel(const ModelConfig& config, ModelWeights weights, Numerics num
     to.post_attention_norm = std::move(from.post_attention_norm);
     to.q_norm = std::move(from.q_norm);
     to.k_norm = std::move(from.k_norm);
-    const std::string layer = "layer " + std::to_string(i) + ", ";
-    to.qkv = Pack(layer + "attention", {&from.q, &from.k, &from.v},
+    const std::string layer = "layer " + std::to_string(i);
+    to.qkv = Pack(layer + ", attention", {&from.q, &from.k, &from.v},
                   {&from.q_bias, &from.k_bias, &from.v_bias}, false);
-    to.o = Pack(layer + "attention", {&from.o}, {&from.o_bias}, false);
+    to.o = Pack(layer + ", attention", {&from.o}, {&from.o_bias}, false);
     to.gate_up =
-        Pack(layer + "mlp", {&from.gate, &from.up}, {&from.gate_bias, &from.up_bias}, false);
-    to.down = Pack(layer + "mlp", {&from.down}, {&from.down_bias}, false);
+        Pack(layer + ", mlp", {&from.gate, &from.up}, {&from.gate_bias, &from.up_bias}, false);
+    to.down = Pack(layer + ", mlp", {&from.down}, {&from.down_bias}, false);
     WeightMatrix* const modules[kLayerModuleCount] = {&from.q,    &from.k,  &from.v,   &from.o,
                                                       &from.gate, &from.up, &from.down};
     for (int m = 0; m < kLayerModuleCount; ++m) {

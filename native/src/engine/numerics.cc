@@ -97,8 +97,8 @@ NumericsChoice ChooseNumerics(const std::string& numerics, const std::optional<s
     if (offer.numerics != chosen || !offer.refusal) continue;
     throw EngineFault(FaultCode::kUnsupportedCpu,
                       "numerics: bf16-1 is not offered on this machine: " + *offer.refusal +
-                          "; name a kernel path (avx512, avx2 or scalar) to compute the same bits "
-                          "without the instruction, or use f32-1");
+                          "; use f32-1, or name a kernel path that this machine has "
+                          "(HOTBED_KERNELS) to compute the same bits without the instruction");
   }
   return {chosen, kernels::Path::avx512bf16};
 }

@@ -23,17 +23,22 @@ struct Inputs {
   alignas(64) uint32_t chain[16];
 };
 
-// Exponents [lowest, lowest + span) of the factors and of the chain; span 0: any bits.
+// Exponents [lowest, lowest + span) of the factors and of the chain, and the chain's mantissa bits;
+// span 0: any bits.
 struct Kind {
   uint32_t factor, factorSpan;
   uint32_t chain, chainSpan;
+  uint32_t mantissa;
 };
 
 constexpr Kind kKinds[] = {
-    {0, 0, 0, 0},        // any: NaN, infinities, denormals, overflow
-    {120, 16, 110, 36},  // ordinary: every sum rounds
-    {58, 12, 0, 12},     // products and chains about the smallest normal number
-    {184, 12, 248, 7},   // about the largest
+    {0, 0, 0, 0, 0},               // any: NaN, infinities, denormals, overflow
+    {120, 16, 110, 36, 0x7FFFFF},  // ordinary: every sum rounds
+    {58, 12, 0, 12, 0x7FFFFF},     // products and chains about the smallest normal number
+    {184, 12, 248, 7, 0x7FFFFF},   // about the largest
+    // The smallest normal numbers and products far below them: whether a sum counts as denormal
+    // before or after it is rounded.
+    {20, 50, 1, 1, 0x3},
 };
 
 uint32_t bf16Bits(uint64_t random, uint32_t exponent, uint32_t span) {
@@ -50,11 +55,11 @@ void fill(Inputs& inputs, const Kind& kind, uint64_t& state) {
     inputs.w[l] = evenW | oddW << 16;
     const uint64_t random = nextRandom(state);
     const uint32_t bits = static_cast<uint32_t>(random);
-    inputs.chain[l] = kind.chainSpan == 0
-                          ? bits
-                          : (bits & 0x807FFFFFu) |
-                                (kind.chain + static_cast<uint32_t>(random >> 32) % kind.chainSpan)
-                                    << 23;
+    inputs.chain[l] = bits;
+    if (kind.chainSpan != 0) {
+      const uint32_t exponent = kind.chain + static_cast<uint32_t>(random >> 32) % kind.chainSpan;
+      inputs.chain[l] = (bits & (0x80000000u | kind.mantissa)) | exponent << 23;
+    }
   }
 }
 

@@ -46,12 +46,14 @@ async function processor(): Promise<Finding> {
   };
 }
 
-/** Never a fault: f32-1 runs wherever the engine does. */
+/** A fault only where the settings ask for what this machine does not offer. */
 async function numerics(): Promise<Finding> {
   try {
     const offers = await offeredNumerics();
     const text = offers.map(({ id, refusal }) => (refusal === null ? id : `no ${id}: ${refusal}`)).join('; ');
-    return { ok: true, name: 'numerics', text };
+    const { HOTBED_NUMERICS: wanted, HOTBED_KERNELS: kernels = 'auto' } = process.env;
+    const refused = offers.some(({ id, refusal }) => id === wanted && refusal !== null);
+    return { ok: !refused || kernels !== 'auto', name: 'numerics', text };
   } catch (error) {
     return { ok: false, name: 'numerics', text: error instanceof Error ? error.message : String(error) };
   }

@@ -115,7 +115,10 @@ export class HostedAdapters {
     const code = error instanceof DomainError ? error.code : null;
     if (code === 'base_mismatch') {
       this.foreign.add(adapterId);
-      logger.info({ err: error, adapterId }, 'adapter belongs to another base');
+      // Another base is another worker's; the same base under another contract may be a setting that was changed.
+      if ((error as DomainError).context.numericsId !== undefined)
+        logger.warn({ adapterId }, (error as DomainError).message);
+      else logger.info({ err: error, adapterId }, 'adapter belongs to another base');
     } else if (code === 'numerics_mismatch') {
       this.stopped.set(adapterId, (error as DomainError).message);
       logger.fatal({ err: error, adapterId }, 'adapter stopped');

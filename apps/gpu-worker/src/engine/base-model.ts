@@ -5,7 +5,6 @@ import { DomainError, type PayloadOf } from '#hotbed/contracts';
 import {
   EngineFault,
   EvictingEngine,
-  KERNEL_PATHS,
   NUMERICS_IDS,
   offeredNumerics,
   openEngine,
@@ -30,15 +29,15 @@ export async function loadBaseModelToVerify(options: EngineOptions, numericsId: 
     throw new DomainError('EngineFault', 'numerics_mismatch', `this engine does not compute ${numericsId}`);
   }
   if (options.kernels !== null || (await isOffered(numerics))) return loadBaseModel({ ...options, numerics });
-  const [slowest, ...faster] = KERNEL_PATHS;
-  for (const kernels of faster.reverse()) {
+  // Not the instruction's own path: it is missing, wrong or slower here, or the contract would be offered.
+  for (const kernels of ['avx512', 'avx2'] as const) {
     const engine = await openEngine({ ...options, numerics, kernels }).catch((error: unknown) => {
       if (error instanceof EngineFault && error.code === 'unsupported_cpu') return null;
       throw error;
     });
     if (engine !== null) return engine;
   }
-  return openEngine({ ...options, numerics, kernels: slowest });
+  return openEngine({ ...options, numerics, kernels: 'scalar' });
 }
 
 async function isOffered(numerics: NumericsId): Promise<boolean> {

@@ -19,6 +19,7 @@ import { withTestDatabase } from '#hotbed/event-store/testing';
 import { foldAdapter } from '#hotbed/fold';
 import {
   A_SPEC,
+  TINY_BASE,
   CHECKPOINT,
   EVERY_LOSS,
   Random,
@@ -390,6 +391,26 @@ describe('a worker with rollout requests', () => {
     await aWorker();
     const answers = ofType(await log.answers(requestId, 3), 'RolloutsCompleted');
     expect(answers.map((a) => a.payload.adapterId)).toEqual([null, null, null]);
+  });
+
+  it('of either contract answers for the plain base and its adapters under its own, side by side', async () => {
+    const folder = join(TINY_BASE, '..', 'llama-tied-bf16');
+    const settings = { modelFolder: folder, kernels: 'avx2' as const };
+    const engines = [await openTinyBase(settings), await openTinyBase({ ...settings, numerics: 'bf16-1' })];
+    const prompts = [[1, 5, 9]];
+    const answers: string[] = [];
+    for (const of of engines) workers.push(await startTestWorker(db, of));
+    for (const of of engines) {
+      const theirs = new ScriptedLog(db.store, of.info());
+      const untrained = { adapterId: await theirs.createAdapter(A_SPEC), opIndex: 0n };
+      const requests = [await theirs.request(null, prompts), await theirs.request(untrained, prompts)];
+      for (const id of requests) answers.push(JSON.stringify(contentOf(await theirs.answers(id, 1))));
+    }
+    const [wide, pairs] = [answers[0], answers[2]];
+    expect(answers).toEqual([wide, wide, pairs, pairs]);
+    expect(wide).not.toBe(pairs);
+    for (const worker of workers.splice(0)) await worker.stop('test');
+    for (const of of engines) await of.dispose();
   });
 
   it('refuses the prompt that can never be answered, and answers the others', async () => {

@@ -241,9 +241,10 @@ export class Worker {
     }
   }
 
-  /** Requests to the plain base are answered by whoever holds the base's lease, so that two workers do not both work. */
+  /** Requests to the plain base are answered by whoever holds the base's lease under their contract, so that two workers do not both work. */
   private async holdsBase(session: Session): Promise<boolean> {
-    const resource = `base:${this.parts.engine.info().baseDigest}`;
+    const { baseDigest, numericsId } = this.parts.engine.info();
+    const resource = `base:${baseDigest}@${numericsId}`;
     if (session.leases.leases.some((lease) => lease.resource === resource)) return true;
     return (await session.leases.claim(resource)) !== null;
   }

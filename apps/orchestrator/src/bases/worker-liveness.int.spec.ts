@@ -23,14 +23,18 @@ function started(workerId: string, { identity }: Leases): AnyNewEvent {
 async function aWorkerWith(
   name: string,
   baseDigest: string,
-  { workerId = newId(), tokenizer }: { workerId?: string; tokenizer?: string } = {},
+  {
+    workerId = newId(),
+    tokenizer,
+    numericsId = 'f32-1',
+  }: { workerId?: string; tokenizer?: string; numericsId?: string } = {},
 ): Promise<Leases> {
   const leases = await register(workerId);
   const tokenizerDigest = tokenizer ?? (await openModelFolder(SEEDLING)).tokenizerDigest;
   const events: AnyNewEvent[] = [
     started(workerId, leases),
     newEvent('BaseModelLoaded', tenantId, {
-      ...{ workerId, name, baseDigest, numericsId: 'f32-1', architecture: 'llama', parameterCount: 1 },
+      ...{ workerId, name, baseDigest, numericsId, architecture: 'llama', parameterCount: 1 },
       ...{ contextLength: 64, tokenizerSize: 56, tokenizerDigest, kernels: 'scalar', threads: 1 },
     }),
   ];
@@ -66,6 +70,25 @@ describe('loaded bases', () => {
     expect(await bases.resolve('other')).toMatchObject({ baseDigest: 'b'.repeat(64) });
     await again.close();
     await first.close();
+  });
+
+  it('under two contracts are one base: f32-1 unless the other is named, whoever came last', async () => {
+    const bases = new Bases(db.store, SEEDLING, workerLiveness(db.transactions));
+    const digest = '7'.repeat(64);
+    const wide = await aWorkerWith('two-ways', digest);
+    const pairs = await aWorkerWith('two-ways', digest, { numericsId: 'bf16-1' });
+    expect((await bases.loaded()).map(({ numericsId }) => numericsId)).toEqual(['f32-1', 'bf16-1']);
+    for (const ref of [null, 'two-ways', digest]) {
+      expect(await bases.resolve(ref)).toMatchObject({ baseDigest: digest, numericsId: 'f32-1' });
+    }
+    for (const ref of ['two-ways@bf16-1', `${digest}@bf16-1`]) {
+      expect(await bases.resolve(ref)).toMatchObject({ baseDigest: digest, numericsId: 'bf16-1' });
+    }
+    await expect(bases.resolve('two-ways@f64-1')).rejects.toThrow('loaded: two-ways@f32-1');
+    await wide.close();
+    await until('the first worker to be noticed as dead', async () => (await bases.loaded()).length === 1);
+    expect(await bases.resolve('two-ways')).toMatchObject({ numericsId: 'bf16-1' });
+    await pairs.close();
   });
 
   it('have the text of a folder by its tokenizer, whatever its name', async () => {

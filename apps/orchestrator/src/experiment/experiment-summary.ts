@@ -1,5 +1,5 @@
 import type { ExperimentSummary } from '#hotbed/contracts';
-import type { Bases } from '#hotbed/models';
+import { baseIdentity, type Bases } from '#hotbed/models';
 import type { OpenExperiment } from './experiment';
 import type { ExperimentRow } from './experiment-rows';
 
@@ -10,9 +10,9 @@ const BEST_REWARD = 1;
 /** Without anything happening for so long a running step waits for a worker (or a rewarder), not for computation. */
 const WAITING_AFTER_MS = 30_000;
 
-/** Digests of the bases that live workers have loaded. */
+/** Identities of the bases that live workers have loaded. */
 export async function liveBases(bases: Bases): Promise<ReadonlySet<string>> {
-  return new Set((await bases.loaded()).map((base) => base.baseDigest));
+  return new Set((await bases.loaded()).map(baseIdentity));
 }
 
 /** What a person sees of an experiment in a list. @param live of `liveBases` */
@@ -47,7 +47,7 @@ function stallReason(
   if (experiment.stepsWithoutValidAnswer >= STALL_STEPS) return 'no_valid_answer';
   const isSolved = (experiment.lastRewardMean ?? 0) >= BEST_REWARD;
   if (experiment.stepsWithoutVariance >= STALL_STEPS && !isSolved) return 'groups_without_variance';
-  const hasWorker = live.has(experiment.created.baseDigest) && quietMs < WAITING_AFTER_MS;
+  const hasWorker = live.has(baseIdentity(experiment.created)) && quietMs < WAITING_AFTER_MS;
   if (experiment.status === 'training' && !hasWorker) return 'waiting_for_worker';
   return null;
 }

@@ -42,7 +42,7 @@ function aTrainingExperiment(changes: Partial<OpenExperiment>, quietMs = 0): Exp
   };
 }
 
-const stalled = (row: ExperimentRow, live = new Set([BASE])) => toSummary(row, NOW, live).stalled;
+const stalled = (row: ExperimentRow, live = new Set([`${BASE}@f32-1`])) => toSummary(row, NOW, live).stalled;
 
 describe('why learning stands still', () => {
   it('is not said while it moves', () => {

@@ -82,7 +82,7 @@ export const createExperimentRequest = z
     name: nameSchema,
     /** Data stream by name or id. */
     dataStream: refSchema,
-    /** Base by name or digest; null = the only one that is loaded. */
+    /** Base by name or digest, `@<numerics id>` behind it where one other than f32-1 is meant; null = the only one loaded. */
     base: z.string().max(128).nullable().default(null),
     /** Name of the adapter; null = the experiment's name. */
     adapter: nameSchema.nullable().default(null),
