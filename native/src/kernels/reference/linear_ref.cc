@@ -104,7 +104,7 @@ bool narrowPanels(ThreadPool&, const float* panels, size_t floats, uint32_t* out
 bool pairPanels(ThreadPool&, const float* panels, size_t dOut, size_t dIn, uint32_t* out) {
   const size_t pairs = (dIn + 1) / 2;
   const size_t columns = (dOut + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
-  std::memset(out, 0, pairs * columns * sizeof *out);
+  for (size_t i = 0; i < pairs * columns; ++i) out[i] = 0;
   for (size_t column = 0; column < columns; ++column) {
     for (size_t k = 0; k < dIn; ++k) {
       uint32_t bits;
