@@ -34,6 +34,23 @@ AlignedBuffer<uint32_t> pairsOf(const KernelTable& table, ThreadPool& pool, cons
   return words;
 }
 
+// y of `rows` rows, without gaps on either side.
+Floats multiply(const KernelTable& table, ThreadPool& pool, const float* x, size_t rows,
+                const AlignedBuffer<uint32_t>& words, size_t dOut, size_t dIn) {
+  Floats y(rows * dOut);
+  LinearArgs args;
+  args.x = x;
+  args.ldx = dIn;
+  args.rows = rows;
+  args.weight.dOut = dOut;
+  args.weight.dIn = dIn;
+  args.weight.pairPanels = words.data();
+  args.y = y.data();
+  args.ldy = dOut;
+  table.linear(pool, args);
+  return y;
+}
+
 Floats runPairs(const KernelTable& table, ThreadPool& pool, const PairCase& c) {
   Random random(c.rows * 1000003 + c.dIn * 1009 + c.dOut);
   const size_t ldx = c.dIn + 3, ldy = c.dOut + 5;
@@ -98,17 +115,7 @@ TEST(pair_linear_is_near_the_exact_product_of_rounded_numbers) {
   const Floats w = bf16Matrix(random, dOut, dIn, 0);
   const KernelTable& reference = kernels::kernels(Path::reference);
   const AlignedBuffer<uint32_t> words = pairsOf(reference, poolOf(1), w, dOut, dIn);
-  Floats y(rows * dOut);
-  LinearArgs args;
-  args.x = x.data();
-  args.ldx = dIn;
-  args.rows = rows;
-  args.weight.dOut = dOut;
-  args.weight.dIn = dIn;
-  args.weight.pairPanels = words.data();
-  args.y = y.data();
-  args.ldy = dOut;
-  reference.linear(poolOf(1), args);
+  const Floats y = multiply(reference, poolOf(1), x.data(), rows, words, dOut, dIn);
   for (size_t row = 0; row < rows; ++row) {
     for (size_t out = 0; out < dOut; ++out) {
       double exact = 0;
@@ -129,18 +136,7 @@ TEST(pair_linear_rows_do_not_depend_on_their_neighbours) {
     const KernelTable& table = kernels::kernels(path);
     const AlignedBuffer<uint32_t> words = pairsOf(table, poolOf(1), w, dOut, dIn);
     const auto run = [&](size_t begin, size_t count) {
-      Floats y(count * dOut);
-      LinearArgs args;
-      args.x = x.data() + begin * dIn;
-      args.ldx = dIn;
-      args.rows = count;
-      args.weight.dOut = dOut;
-      args.weight.dIn = dIn;
-      args.weight.pairPanels = words.data();
-      args.y = y.data();
-      args.ldy = dOut;
-      table.linear(poolOf(2), args);
-      return y;
+      return multiply(table, poolOf(2), x.data() + begin * dIn, count, words, dOut, dIn);
     };
     const Floats all = run(0, rows);
     for (size_t count : {1, 2, 5, 8, 14, 20, 50}) {

@@ -12,18 +12,8 @@ import {
   trainingWork,
 } from './ceilings';
 import type { BaseShape } from './speed-model';
+import { TINY } from './tiny-shape';
 
-/** Small enough to count by hand: q 4 x 3, k and v 2 x 3 each, o 3 x 4, gate, up, down 5 x 3 each. */
-const TINY: BaseShape = {
-  hidden: 3,
-  intermediate: 5,
-  layers: 2,
-  heads: 2,
-  keyValueHeads: 1,
-  headDim: 2,
-  vocabulary: 7,
-  weightBytes: 2,
-};
 const P = 2 * (12 + 6 + 6 + 12 + 15 + 15 + 15);
 const S = 2 * (7 + 5 + 5 + 7 + 8 + 8 + 8);
 

@@ -1,17 +1,7 @@
 import { adaptedWidth, headWeights, linearWeights } from './ceilings';
 import { type StepSizes, perfectSeconds, samplingPhases, trainingPhase } from './machine-bound';
-import type { BaseShape } from './speed-model';
+import { TINY } from './tiny-shape';
 
-const TINY: BaseShape = {
-  hidden: 3,
-  intermediate: 5,
-  layers: 2,
-  heads: 2,
-  keyValueHeads: 1,
-  headDim: 2,
-  vocabulary: 7,
-  weightBytes: 2,
-};
 const P = linearWeights(TINY);
 const V = headWeights(TINY);
 const S = adaptedWidth(TINY);

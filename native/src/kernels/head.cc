@@ -1,9 +1,9 @@
 #include "kernels/path.h"
 //
 #include "kernels/gemm.h"
-#include "kernels/gemm_pairs.h"
 #include "kernels/lora_gradient.h"
 #include "kernels/path_table.h"
+#include "kernels/weight_product.h"
 
 namespace hotbed::kernels::HOTBED_PATH {
 
@@ -16,78 +16,15 @@ constexpr size_t kBackwardRows = 128;  // rows that share a slab of dlogit
 constexpr size_t kSlabPadding = 16;
 constexpr size_t kSlabTiles = 8;  // tiles of a slab: 4096 ids, 2 MiB for 128 rows
 
-// The rows that products with the head's weights read: as they are, or rounded once for pair
-// panels.
-struct HeadRows {
-  const float* x;
-  size_t ldx;
-  const uint32_t* pairs;  // null: not rounded
-  size_t ldpairs;
-};
-
-// c = rows [rowBegin, rowEnd) of x times columns of the weights: `ids` (of dIn) from k0 on, outputs
-// [column0, column0 + n), of which 16-lane columns [columnBegin, columnEnd) are written.
-struct HeadProduct {
-  const HeadRows& rows;
-  const PackedLinear& weight;
-  size_t rowBegin, rowEnd;
-  size_t k0, k;
-  size_t column0, n;
-  float* c;
-  size_t ldc;
-  Finish finish;
-
-  void run(size_t columnBegin, size_t columnEnd) const {
-    const auto describe = [&](auto& g) {
-      g.m = rowEnd - rowBegin;
-      g.n = n;
-      g.k = k;
-      g.c = c;
-      g.ldc = ldc;
-      g.finish = finish;
-      g.bias = finish == Finish::bias ? weight.bias + column0 : nullptr;
-    };
-    if (weight.pairPanels) {
-      PairGemm g;
-      describe(g);
-      g.a = rows.pairs + rowBegin * rows.ldpairs;
-      g.am = rows.ldpairs;
-      setPairPanels(g, weight, k0, column0);
-      gemmPairs(g, columnBegin, columnEnd);
-    } else {
-      Gemm g;
-      describe(g);
-      g.a = rows.x + rowBegin * rows.ldx;
-      g.am = rows.ldx;
-      setPanels(g, weight, k0, column0);
-      gemmPanels(g, columnBegin, columnEnd);
-    }
-  }
-};
-
 // Logits of rows [rowBegin, rowEnd) and one tile into c.
-void tileLogits(const HeadRows& rows, const PackedLinear& weight, size_t rowBegin, size_t rowEnd,
+void tileLogits(const WeightRows& rows, const PackedLinear& weight, size_t rowBegin, size_t rowEnd,
                 size_t tile, float* c, size_t ldc) {
   const size_t begin = tile * kVocabTile;
   const size_t width = minSize(kVocabTile, weight.dOut - begin);
   const Finish finish = weight.bias ? Finish::bias : Finish::store;
-  const HeadProduct product{rows,  weight, rowBegin, rowEnd, 0,     weight.dIn,
-                            begin, width,  c,        ldc,    finish};
+  const WeightProduct product{rows,  weight, rowBegin, rowEnd, 0,     weight.dIn,
+                              begin, width,  c,        ldc,    finish};
   product.run(0, divideUp(width, 16));
-}
-
-// Words that the rounded rows take; none where the weights take them as they are.
-size_t roundedWords(const PackedLinear& weight, size_t rows) {
-  return weight.pairPanels ? rows * pairStride(weight.dIn) : 0;
-}
-
-// x of all rows, rounded into `words` where the weights need it.
-HeadRows headRows(ThreadPool& pool, const float* x, size_t ldx, size_t rows,
-                  const PackedLinear& weight, uint32_t* words) {
-  if (!weight.pairPanels) return {x, ldx, nullptr, 0};
-  const size_t ldpairs = pairStride(weight.dIn);
-  roundRows(pool, x, ldx, rows, weight.dIn, words, ldpairs);
-  return {x, ldx, words, ldpairs};
 }
 
 // u = chain(A x) of all rows that have an adapter (N5).
@@ -343,8 +280,8 @@ void head(ThreadPool& pool, const HeadArgs& args) {
   float* maxima = static_cast<float*>(
       pool.shared((partials + roundedWords(args.weight, rows)) * sizeof(float)));
   float* sums = maxima + tiles * rows;
-  const HeadRows x = headRows(pool, args.x, args.ldx, rows, args.weight,
-                              reinterpret_cast<uint32_t*>(maxima + partials));
+  const WeightRows x = weightRows(pool, args.x, args.ldx, rows, args.weight,
+                                  reinterpret_cast<uint32_t*>(maxima + partials));
   const size_t scratchBytes = kForwardRows * kVocabTile * sizeof(float);
   if (!args.logits) pool.reserveScratch(scratchBytes);
   pool.forEach(tiles * rowBlocks, [&](size_t task, size_t worker) {
@@ -402,8 +339,8 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
   uint32_t* roundedX = reinterpret_cast<uint32_t*>(own + ownFloats);
   uint32_t* roundedSlab = roundedX + xWords;                      // dlogit for weights of pairs
   float* su = reinterpret_cast<float*>(roundedSlab + slabWords);  // s*u of the block's rows
-  HeadRows x{};
-  if (!kept) x = headRows(pool, args.x, args.ldx, args.rows, args.weight, roundedX);
+  WeightRows x{};
+  if (!kept) x = weightRows(pool, args.x, args.ldx, args.rows, args.weight, roundedX);
   const size_t ld = kept ? args.ldlogits : slabWidth;
   if (args.loraCount != 0) pool.reserveScratch(kGradientColumns * rank * sizeof(float));
   for (size_t rowBegin = 0; rowBegin < args.rows; rowBegin += kBackwardRows) {
@@ -439,18 +376,18 @@ void headBackward(ThreadPool& pool, const HeadBackwardArgs& args) {
       const size_t columns = divideUp(d, 16);
       const size_t groups = divideUp(columns, 2);
       pool.forEach(groups, [&](size_t group, size_t) {
-        const HeadRows dlogits{slab, ld, roundedSlab, ldrounded};
-        const HeadProduct product{dlogits,
-                                  args.weightTransposed,
-                                  0,
-                                  rowEnd - rowBegin,
-                                  firstTile * kVocabTile,
-                                  slabIds,
-                                  0,
-                                  d,
-                                  args.dx + rowBegin * args.lddx,
-                                  args.lddx,
-                                  firstTile == 0 ? Finish::store : Finish::carry};
+        const WeightRows dlogits{slab, ld, roundedSlab, ldrounded};
+        const WeightProduct product{dlogits,
+                                    args.weightTransposed,
+                                    0,
+                                    rowEnd - rowBegin,
+                                    firstTile * kVocabTile,
+                                    slabIds,
+                                    0,
+                                    d,
+                                    args.dx + rowBegin * args.lddx,
+                                    args.lddx,
+                                    firstTile == 0 ? Finish::store : Finish::carry};
         product.run(group * 2, minSize(columns, group * 2 + 2));
       });
       lora.carrySlab(pool, slab, ld, firstTile * kVocabTile, slabIds);

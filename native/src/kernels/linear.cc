@@ -1,8 +1,8 @@
 #include "kernels/path.h"
 //
 #include "kernels/gemm.h"
-#include "kernels/gemm_pairs.h"
 #include "kernels/path_table.h"
+#include "kernels/weight_product.h"
 
 namespace hotbed::kernels::HOTBED_PATH {
 
@@ -144,12 +144,10 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
   const size_t tasks = rowBlocks * columnBlocks;
   size_t fetchBytes = 0;
   for (size_t i = 0; i < args.fetchCount; ++i) fetchBytes += args.fetch[i].bytes;
-  const size_t roundedStride = pairStride(w.dIn);
-  uint32_t* rounded = nullptr;
-  if (w.pairPanels) {
-    rounded = static_cast<uint32_t*>(pool.shared(args.rows * roundedStride * sizeof(uint32_t)));
-    roundRows(pool, args.x, args.ldx, args.rows, w.dIn, rounded, roundedStride);
-  }
+  const size_t words = roundedWords(w, args.rows);
+  uint32_t* rounded =
+      words == 0 ? nullptr : static_cast<uint32_t*>(pool.shared(words * sizeof(uint32_t)));
+  const WeightRows x = weightRows(pool, args.x, args.ldx, args.rows, w, rounded);
   pool.forEach(tasks, [&](size_t task, size_t) {
     const size_t rowBlock = task / columnBlocks;
     const size_t columnBlock = task % columnBlocks;
@@ -164,31 +162,19 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
     const size_t columnBegin = minSize(columns, groups * columnBlock / columnBlocks * groupColumns);
     const size_t columnEnd =
         minSize(columns, groups * (columnBlock + 1) / columnBlocks * groupColumns);
-    const auto describe = [&](auto& g) {
-      g.m = rowEnd - rowBegin;
-      g.n = w.dOut;
-      g.k = w.dIn;
-      g.c = args.y + rowBegin * args.ldy;
-      g.ldc = args.ldy;
-      g.finish = w.bias ? Finish::bias : Finish::store;
-      g.bias = w.bias;
-      g.fetch = fetchBytes != 0 ? &fetch : nullptr;
-    };
-    if (w.pairPanels) {
-      PairGemm g;
-      describe(g);
-      g.a = rounded + rowBegin * roundedStride;
-      g.am = roundedStride;
-      setPairPanels(g, w, 0, 0);
-      gemmPairs(g, columnBegin, columnEnd);
-    } else {
-      Gemm g;
-      describe(g);
-      g.a = args.x + rowBegin * args.ldx;
-      g.am = args.ldx;
-      setPanels(g, w, 0, 0);
-      gemmPanels(g, columnBegin, columnEnd);
-    }
+    const WeightProduct product{x,
+                                w,
+                                rowBegin,
+                                rowEnd,
+                                0,
+                                w.dIn,
+                                0,
+                                w.dOut,
+                                args.y + rowBegin * args.ldy,
+                                args.ldy,
+                                w.bias ? Finish::bias : Finish::store,
+                                fetchBytes != 0 ? &fetch : nullptr};
+    product.run(columnBegin, columnEnd);
   });
 }
 

@@ -116,9 +116,8 @@ export class HostedAdapters {
     if (code === 'base_mismatch') {
       this.foreign.add(adapterId);
       // Another base is another worker's; the same base under another contract may be a setting that was changed.
-      if ((error as DomainError).context.numericsId !== undefined)
-        logger.warn({ adapterId }, (error as DomainError).message);
-      else logger.info({ err: error, adapterId }, 'adapter belongs to another base');
+      const level = (error as DomainError).context.numericsId === undefined ? 'info' : 'warn';
+      logger[level]({ err: error, adapterId }, 'adapter belongs to another base or contract');
     } else if (code === 'numerics_mismatch') {
       this.stopped.set(adapterId, (error as DomainError).message);
       logger.fatal({ err: error, adapterId }, 'adapter stopped');

@@ -241,7 +241,7 @@ export class Worker {
     }
   }
 
-  /** Requests to the plain base are answered by whoever holds the base's lease under their contract, so that two workers do not both work. */
+  /** Requests to the plain base are answered by whoever holds its lease under their contract: two workers do not both work. */
   private async holdsBase(session: Session): Promise<boolean> {
     const { baseDigest, numericsId } = this.parts.engine.info();
     const resource = `base:${baseDigest}@${numericsId}`;

@@ -19,21 +19,14 @@ float panelElement(const PackedLinear& w, size_t out, size_t k) {
   return w.panels[(out / kPanelWidth) * kPanelWidth * w.dIn + k * kPanelWidth + out % kPanelWidth];
 }
 
-float fromBits(uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 // Nearest bf16 number, ties to even, by the distances to the two neighbours.
 float roundBf16(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  if (x != x) return fromBits((bits | 0x400000u) & 0xFFFF0000u);
+  const uint32_t bits = bitsOf(x);
+  if (x != x) return floatOf((bits | 0x400000u) & 0xFFFF0000u);
   const uint32_t rest = bits & 0xFFFFu;
   const uint32_t below = bits & 0xFFFF0000u;  // towards zero
   const bool up = rest > 0x8000u || (rest == 0x8000u && (below & 0x10000u));
-  return fromBits(up ? below + 0x10000u : below);
+  return floatOf(up ? below + 0x10000u : below);
 }
 
 // bf16-1's product (P1): see linear.h.
@@ -51,8 +44,8 @@ void pairLinear(const LinearArgs& args) {
       for (size_t i = 0; i < pairs; ++i) {
         const uint32_t word = words[i * kPanelWidth];
         const float odd = 2 * i + 1 < w.dIn ? x[2 * i + 1] : 0.0f;
-        sum = fmaf1(roundBf16(odd), fromBits(word & 0xFFFF0000u), sum);
-        sum = fmaf1(roundBf16(x[2 * i]), fromBits(word << 16), sum);
+        sum = fmaf1(roundBf16(odd), floatOf(word & 0xFFFF0000u), sum);
+        sum = fmaf1(roundBf16(x[2 * i]), floatOf(word << 16), sum);
       }
       if (w.bias) sum = sum + w.bias[out];
       args.y[row * args.ldy + out] = sum;

@@ -6,8 +6,6 @@
 
 namespace hotbed::kernels::reference {
 
-namespace {
-
 uint32_t bitsOf(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -19,6 +17,8 @@ float floatOf(uint32_t bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
+
+namespace {
 
 float powerOfTwo(int n) { return floatOf(static_cast<uint32_t>(n + 127) << 23); }
 

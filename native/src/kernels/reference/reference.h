@@ -8,6 +8,8 @@
 namespace hotbed::kernels::reference {
 
 // Trees and primitives that several files need.
+uint32_t bitsOf(float x);
+float floatOf(uint32_t bits);
 float fmaf1(float a, float b, float c);  // one hardware fused multiply-add
 float exp1(float x);
 float log1(float x);
